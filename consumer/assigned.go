@@ -92,6 +92,9 @@ func (r *run) awaitShard() (elsewhere bool) {
 			return elsewhere
 		}
 		if known {
+			if !elsewhere {
+				r.pool.Event(r.lane.ForgetsSuspects)
+			}
 			elsewhere = true
 			r.health.consumesNothing(other, errElsewhere, time.Now())
 		}

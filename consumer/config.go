@@ -88,7 +88,8 @@ type Config struct {
 	// next message has waited for its key for a quarter of the consumer timeout or one was
 	// held for 15 minutes (half of the consumer timeout if that is less), and when a message
 	// comes that has used up half of its delivery limit, as in a crash loop. From then on one
-	// message at a time is handled, until one comes for the first time. At four fifths of the
+	// message at a time is handled, until one comes for the first time; of several shards or
+	// lanes those of one at a time. At four fifths of the
 	// consumer timeout the ctx of handlers that are still at work ends, which spends no attempt.
 	// A queue with a single active consumer behaves in the same way, without KeyLimit too. The
 	// page order.md of the documentation has the cases in which a later message overtakes.

@@ -5,12 +5,17 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 )
@@ -18,6 +23,9 @@ import (
 // crashLoop has processes that begin to consume, and die when they handle a guilty message.
 type crashLoop struct {
 	*fixture
+	source topology.Source // nil: the work queue
+	slow   time.Duration   // that handlers take; 0: 50 ms
+
 	mu   sync.Mutex
 	done map[string][]string // ids by key, in the order in which their handlers have returned
 	runs int
@@ -31,7 +39,7 @@ func (l *crashLoop) handle(ctx context.Context, d *consumer.Delivery) error {
 	if d.OrderKey == "away" && time.Now().Before(l.away) {
 		return consumer.Hold(errAway)
 	}
-	if err := slowly(50*time.Millisecond)(ctx, d); err != nil {
+	if err := slowly(cmp.Or(l.slow, 50*time.Millisecond))(ctx, d); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -54,7 +62,11 @@ func (l *crashLoop) process(cfg consumer.Config) (died bool) {
 		return false
 	}
 	dying := make(chan struct{}, cfg.Concurrency)
-	c, err := consumer.New(conn, l.orders, func(ctx context.Context, d *consumer.Delivery) error {
+	source := l.source
+	if source == nil {
+		source = l.orders
+	}
+	c, err := consumer.New(conn, source, func(ctx context.Context, d *consumer.Delivery) error {
 		if d.Type != "guilty" {
 			return l.handle(ctx, d)
 		}
@@ -156,6 +168,132 @@ func TestACrashLoopInOrderSparesItsNeighbours(t *testing.T) {
 			for _, version := range tt.versions {
 				on(t, version, topology.Quorum, loops)
 			}
+		})
+	}
+}
+
+// A message that kills its process again and again takes no message of another shard or lane along, although
+// their handlers take longer than the process lives.
+func TestACrashLoopSparesOtherQueues(t *testing.T) {
+	for _, tt := range []struct {
+		rule   string
+		guilty []int // numbers of messages; message n is in queue n % 4
+		cfg    consumer.Config
+		lanes  bool
+		single bool
+	}{
+		{"one guilty message in the first shard", []int{0}, consumer.Config{Concurrency: 8}, false, false},
+		{"one in the last shard", []int{7}, consumer.Config{Concurrency: 8}, false, false},
+		{"one for each of two shards", []int{1, 6}, consumer.Config{Concurrency: 8}, false, false},
+		{"one for each shard", []int{0, 1, 2, 3}, consumer.Config{Concurrency: 8}, false, false},
+		{"in order", []int{5}, consumer.Config{Concurrency: 8, KeyLimit: 1}, false, false},
+		{"in order, one for each of two shards", []int{4, 1}, consumer.Config{Concurrency: 8, KeyLimit: 1}, false, false},
+		{"in order, with a prefetch of 1", []int{5}, consumer.Config{Concurrency: 1, Prefetch: 1, KeyLimit: 1}, false, false},
+		{"a single active consumer of each shard", []int{5}, consumer.Config{Concurrency: 8, KeyLimit: 1, RetryInPlace: true}, false, true},
+		{"the highest lane", []int{0}, consumer.Config{Concurrency: 8}, true, false},
+		{"the lowest lane", []int{3}, consumer.Config{Concurrency: 8}, true, false},
+		{"two lanes in order", []int{1, 2}, consumer.Config{Concurrency: 8, KeyLimit: 1}, true, false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onQuorumQueues(t, func(w *fixture) {
+				const all, queues = 24, 4
+				w.orders.Waits = delay.Schedule{time.Second}
+				l := &crashLoop{fixture: w, done: map[string][]string{}, slow: time.Second}
+				var queueOf func(n int) string
+				if tt.lanes {
+					lanes := topology.Lanes{Name: "sms", Waits: w.orders.Waits, OneDeadLetterQueue: true,
+						Lanes: []topology.Lane{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}}
+					w.declare(lanes)
+					l.source = lanes
+					queueOf = func(n int) string { return "sms." + string(rune('a'+n%queues)) }
+				} else {
+					s := w.shards(queues, func(s *topology.Shards) { s.SingleActiveConsumer = tt.single })
+					l.source = s
+					queueOf = func(n int) string { return fmt.Sprintf("bills.%02d", n%queues) }
+				}
+				var letters, want []string
+				for n := range all {
+					guilty := slices.Contains(tt.guilty, n)
+					m := rehoptest.Message{RoutingKey: queueOf(n), Publishing: amqp.Publishing{MessageId: id(n), DeliveryMode: amqp.Persistent,
+						Headers: amqp.Table{header.OrderKey: fmt.Sprint(n % (2 * queues))}}}
+					if guilty {
+						m.Type = "guilty"
+						letters = append(letters, id(n))
+					} else {
+						want = append(want, id(n))
+					}
+					if queues, err := w.broker.Publish(m); err != nil || queues != 1 {
+						w.Fatalf("publish: %d queues, %v", queues, err)
+					}
+				}
+				for l.process(tt.cfg) {
+				}
+				slices.Sort(letters)
+				dlq := "bills.dlq"
+				if tt.lanes {
+					dlq = "sms.dlq"
+				}
+				w.has(dlq, letters...)
+				var done []string
+				for _, ids := range l.done {
+					done = append(done, ids...)
+				}
+				slices.Sort(done)
+				slices.Sort(want)
+				if !slices.Equal(slices.Compact(done), want) {
+					w.Errorf("handled %v, want %v", done, want)
+				}
+				if limit := 25 * len(tt.guilty); l.runs > limit {
+					w.Errorf("%d processes, want %d at most", l.runs, limit)
+				}
+			})
+		})
+	}
+}
+
+// While messages of one shard are handled of which consumers may have died, the others wait. Health says so, and
+// the log; both name the shard.
+func TestSuspectsOfOneShardKeepTheOthersWaiting(t *testing.T) {
+	for _, keyLimit := range []int{0, 1} {
+		t.Run(fmt.Sprint("key limit ", keyLimit), func(t *testing.T) {
+			onNewest(t, func(w *fixture) {
+				s := w.shards(3)
+				log := &lines{}
+				for n := range 8 {
+					w.publishTo("bills.00", id(n), id(n))
+				}
+				c, stop := w.startOn(s, func(ctx context.Context, d *consumer.Delivery) error {
+					if d.Queue == "bills.00" {
+						return slowly(40*time.Second)(ctx, d)
+					}
+					return nil
+				}, consumer.Config{Concurrency: 8, KeyLimit: keyLimit, Logger: log.logger()})
+				for range 12 {
+					time.Sleep(20 * time.Second)
+					w.broker.Cut("")
+				}
+				time.Sleep(10 * time.Second)
+				w.publishTo("bills.01", "late", "late")
+				time.Sleep(time.Minute)
+				if len(w.journal.of("late")) > 0 {
+					w.Error("a message of another shard is handled beside a suspect")
+				}
+				if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), `may have died of messages of queue "bills.00"`) || !strings.Contains(err.Error(), `queue "bills.01"`) {
+					w.Errorf("%s: %v", status, err)
+				}
+				time.Sleep(10 * time.Minute)
+				if done := w.journal.count(consumer.DispositionDone); done != 9 {
+					w.Errorf("%d messages are done, want 9", done)
+				}
+				if status, err := health(c); status != "healthy" {
+					w.Errorf("%s: %v", status, err)
+				}
+				if len(log.with("no message of another queue")) == 0 {
+					w.Error("the log does not say so")
+				}
+				w.has("bills.dlq")
+				w.stopped(stop)
+			})
 		})
 	}
 }

@@ -41,6 +41,9 @@ var (
 //     gone back to their queue because they had waited for too long,
 //   - while handlers, or messages that are held, have kept messages of other keys waiting
 //     for a minute or two, see Config.KeyLimit,
+//   - while the messages of one of several shards or lanes are handled of which consumers may have
+//     died: in order the others wait without a session once they have met such messages too, and
+//     the rest counts after a minute,
 //   - when messages that are held, or retried in place, have had all slots for a minute,
 //   - under topology.EngineCarry, while it cannot bring back messages that are due in a
 //     wait,
@@ -316,6 +319,8 @@ func (r *run) gateHealth(lane hand.State, now time.Time) *rehop.HealthError {
 		return &rehop.HealthError{Degraded: true, Since: lane.Paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
 	case !lane.NoneBegins.IsZero() && now.Sub(lane.NoneBegins) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.running()), lane.Why)}
+	case !lane.Kept.IsZero() && now.Sub(lane.Kept) >= durations.StandsStill:
+		return &rehop.HealthError{Degraded: true, Since: lane.Kept, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, r.suspectsOf(lane.By))}
 	case !lane.Full.IsZero() && now.Sub(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
 		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
 	case !lane.Blocked.IsZero() && now.Sub(lane.Blocked) >= durations.StandsStill:

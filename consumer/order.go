@@ -92,6 +92,42 @@ func (r *run) Blocked() {
 	}
 }
 
+// errSuspects says why no message of a queue begins to be handled, or its queue is not consumed.
+type errSuspects struct{ queue string }
+
+func (e errSuspects) Error() string {
+	if e.queue == "" {
+		return "consumers may have died of messages of this consumer, and those are about to be handled one at a time"
+	}
+	return fmt.Sprintf("consumers may have died of messages of queue %q: until these are handled, one at a time, no message of another queue is", e.queue)
+}
+
+// suspectsOf says that suspects of a lane are handled alone.
+func (c *Consumer) suspectsOf(lane *hand.Lane) error {
+	if lane == nil {
+		return errSuspects{}
+	}
+	return errSuspects{c.parts[lane.Number].queue}
+}
+
+// TurnBegan says that messages are handled of which consumers may have died. It is called by package work.
+func (r *run) TurnBegan() {
+	r.log.Warn("consumers may have died of messages of this queue: they are handled one at a time, and no message of another queue meanwhile", "queue", r.queue)
+}
+
+// awaitSuspects waits until the messages of the queue of which consumers may have died may be handled, or
+// going has ended.
+func (r *run) awaitSuspects() {
+	since := time.Now()
+	until(r.going, r.lane.Changed, func() bool {
+		waits, by := r.lane.AwaitsTurn()
+		if waits {
+			r.health.consumesNothing(chosen, r.suspectsOf(by), since)
+		}
+		return !waits
+	})
+}
+
 // blocked says which key keeps others away.
 func blocked(lane hand.State) string {
 	return fmt.Sprintf("all messages that may be in hand wait for their keys, %s for key %q", plural.Of(lane.Waiting, "message"), lane.Key)

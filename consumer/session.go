@@ -162,10 +162,10 @@ func (s *session) intakeConfig() intake.Config {
 }
 
 // Message makes a message of a delivery. It is called by package intake.
-func (s *session) Message(raw amqp.Delivery, now time.Time, suspect bool) *hand.Message {
+func (s *session) Message(raw amqp.Delivery, now time.Time, deaths int) *hand.Message {
 	r := s.run
 	a := &attempt{in: s}
-	a.Message = hand.Message{Raw: raw, Received: now, Suspect: suspect, Observer: a}
+	a.Message = hand.Message{Raw: raw, Received: now, Deaths: deaths, Observer: a}
 	if r.cfg.KeyLimit > 0 {
 		a.Key = r.keyOf(&s.terms.route, raw)
 	}

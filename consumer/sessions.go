@@ -95,6 +95,7 @@ func (r *run) consume() error {
 	pauses := pause.Grow(durations.FirstPause, durations.LongestPause)
 	for ever := false; r.stop.Err() == nil; {
 		ever = r.awaitShard() || ever // a shard that cannot be consumed must not end what has run for long
+		r.awaitSuspects()
 		began := time.Now()
 		e := r.session()
 		consumes, err := e.reach == consumed, e.err

@@ -28,6 +28,7 @@ type task struct {
 	InOrder     bool
 	Shards      *topology.Shards // consumed in place of the queues
 	Prefetch    int              // of them
+	Slow        time.Duration    // that handlers of shards take which end with a guilty message; 0: there is none
 }
 
 // event is what the child reports, one line of JSON each.
@@ -57,11 +58,11 @@ func consumeUntilKilled(t task) error {
 			}
 		}
 	}
+	if t.InOrder || t.Slow > 0 {
+		return consumeUntilGuilty(ctx, conn, t)
+	}
 	if t.Shards != nil {
 		return consumeShards(ctx, conn, t)
-	}
-	if t.InOrder {
-		return consumeUntilGuilty(ctx, conn, t)
 	}
 	if t.Batch > 0 {
 		return batchUntilKilled(ctx, conn, t)

@@ -24,18 +24,28 @@ import (
 // guilty is the type of messages that kill each process that handles them.
 const guilty = "guilty"
 
-// consumeUntilGuilty is what the child does that keeps the order of keys.
+// consumeUntilGuilty is what the child does that lives until it handles a guilty message, with other messages
+// in hand if its handlers are slow.
 func consumeUntilGuilty(ctx context.Context, conn *connection.Conn, t task) error {
-	c, err := consumer.New(conn, t.Queues[0], func(_ context.Context, d *consumer.Delivery) error {
+	var source topology.Source = t.Shards
+	if t.Shards == nil {
+		source = t.Queues[0]
+	}
+	limit := 0
+	if t.InOrder {
+		limit = 1
+	}
+	c, err := consumer.New(conn, source, func(_ context.Context, d *consumer.Delivery) error {
 		child.Say(event{What: "begin", ID: d.ID, Redelivered: d.Redelivered})
 		if d.Type == guilty {
+			<-time.After(t.Slow / 4)
 			_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 			select {}
 		}
-		<-time.After(10 * time.Millisecond)
+		<-time.After(max(10*time.Millisecond, t.Slow))
 		child.Say(event{What: "end", ID: d.ID, Redelivered: d.Redelivered})
 		return nil
-	}, consumer.Config{Concurrency: t.Concurrency, KeyLimit: 1})
+	}, consumer.Config{Concurrency: t.Concurrency, KeyLimit: limit})
 	if err != nil {
 		return err
 	}
@@ -113,15 +123,36 @@ func testACrashLoopInOrder(t *testing.T, n *nodes.Node, single bool) {
 			got[key[e.ID]] = append(got[key[e.ID]], e.ID)
 		}
 	}
-	// settled reports whether nothing is left to be handled.
-	settled := func() bool {
-		mu.Lock()
-		done := len(ended)
-		mu.Unlock()
-		letters, err := queues.Ready(t.Context(), conn, w.DeadLetterQueue().Name)
-		return err == nil && letters > 0 && done+letters >= messages
-	}
 	job := task{URL: n.AMQPURL(), Queues: []topology.WorkQueue{w}, Concurrency: 8, InOrder: true}
+	letters := untilSettled(t, conn, job, heard, w.DeadLetterQueue().Name, messages, func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(ended)
+	})
+	if !slices.Equal(letters, []string{id(kills)}) {
+		t.Errorf("%d letters: %s, want the guilty message", len(letters), few(letters))
+	}
+	for k, ids := range want {
+		if !slices.Equal(got[k], ids) {
+			t.Errorf("%s: handled %v, want %v", k, got[k], ids)
+		}
+	}
+	if !overtaken {
+		t.Error("no later message of its key has overtaken the guilty one, and docs/order.md says that it loses its place")
+	}
+	if again > 0 {
+		t.Errorf("%d messages came for the first time more than once", again)
+	}
+}
+
+// untilSettled runs one process after the other until nothing is left to be handled, and returns the letters.
+func untilSettled(t *testing.T, conn *connection.Conn, job task, heard func(*child.Process, event), letterQueue string, messages int, done func() int) (letters []string) {
+	t.Helper()
+	settled := func() bool {
+		ended := done()
+		letters, err := queues.Ready(t.Context(), conn, letterQueue)
+		return err == nil && letters > 0 && ended+letters >= messages
+	}
 	processes := 0
 	for limit := time.Now().Add(2 * time.Minute); !settled(); {
 		if processes++; time.Now().After(limit) {
@@ -145,26 +176,77 @@ func testACrashLoopInOrder(t *testing.T, n *nodes.Node, single bool) {
 		}
 		look.Stop()
 	}
-	var letters []string
+	t.Logf("%d processes", processes)
 	if err := queues.Take(t.Context(), conn, func(_ string, m amqp.Delivery) error {
 		letters = append(letters, m.MessageId)
 		return nil
-	}, w.DeadLetterQueue().Name); err != nil {
+	}, letterQueue); err != nil {
 		t.Error(err)
 	}
-	if !slices.Equal(letters, []string{id(kills)}) {
-		t.Errorf("%d letters: %s, want the guilty message", len(letters), few(letters))
-	}
-	for k, ids := range want {
-		if !slices.Equal(got[k], ids) {
-			t.Errorf("%s: handled %v, want %v", k, got[k], ids)
+	return letters
+}
+
+// A message that kills its process again and again takes no message of another shard along, although their
+// handlers take longer than the process lives.
+func TestACrashLoopInShards(t *testing.T) {
+	for _, inOrder := range []bool{false, true} {
+		for _, version := range versions {
+			t.Run(fmt.Sprintf("%s, in order %t", version, inOrder), func(t *testing.T) {
+				t.Parallel()
+				n := pool.Of(t, version)
+				if !inOrder {
+					table.Cell(t, ruleCrashApart, n.Column, string(topology.Quorum))
+				}
+				testACrashLoopInShards(t, n, inOrder)
+			})
 		}
 	}
-	if !overtaken {
-		t.Error("no later message of its key has overtaken the guilty one, and docs/order.md says that it loses its place")
+}
+
+func testACrashLoopInShards(t *testing.T, n *nodes.Node, inOrder bool) {
+	const shards, each = 4, 3
+	conn := open(t, n, connection.Config{})
+	s := topology.Shards{Name: fmt.Sprintf("loops.%s.%t", n.Column, inOrder), Count: shards, Type: topology.Quorum, Waits: delay.Schedule{time.Second}, SingleActiveConsumer: inOrder}
+	plan, err := topology.DeclarePlan(t.Context(), conn, s)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if again > 0 {
-		t.Errorf("%d messages came for the first time more than once", again)
+	t.Cleanup(func() { deleteAll(t, conn, plan) })
+	out, err := producer.New(conn, producer.Config{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("%d processes", processes)
+	defer out.Close()
+	var all []producer.Message
+	for i := range shards {
+		for j := range each {
+			m := producer.Message{RoutingKey: fmt.Sprintf("%s.%02d", s.Name, i), ID: fmt.Sprintf("%s/%d.%d", s.Name, i, j), OrderKey: fmt.Sprint("key ", i, j)}
+			if i == 1 && j == 0 {
+				m.Type = guilty
+			}
+			all = append(all, m)
+		}
+	}
+	if _, err := out.PublishAll(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+
+	var mu sync.Mutex
+	ended := map[string]bool{}
+	heard := func(_ *child.Process, e event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if e.What == "end" {
+			ended[e.ID] = true
+		}
+	}
+	job := task{URL: n.AMQPURL(), Shards: &s, Concurrency: 8, InOrder: inOrder, Slow: 500 * time.Millisecond}
+	letters := untilSettled(t, conn, job, heard, s.Name+".dlq", len(all), func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(ended)
+	})
+	if want := []string{s.Name + "/1.0"}; !slices.Equal(letters, want) {
+		t.Errorf("%d letters: %s, want the guilty message", len(letters), few(letters))
+	}
 }

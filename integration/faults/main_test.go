@@ -23,13 +23,14 @@ import (
 
 // Rows of the table.
 const (
-	ruleBurst     = "broker killed in a burst of failures"
-	rulePublish   = "broker killed in a burst of publishes"
-	ruleEnding    = "broker killed while waits end"
-	ruleSilent    = "broker silent for longer than the heartbeat"
-	ruleRestarted = "broker stopped and started under load"
-	ruleCrashLoop = "crash loop in order spares its neighbours"
-	ruleShards    = "processes that share shards killed"
+	ruleBurst      = "broker killed in a burst of failures"
+	rulePublish    = "broker killed in a burst of publishes"
+	ruleEnding     = "broker killed while waits end"
+	ruleSilent     = "broker silent for longer than the heartbeat"
+	ruleRestarted  = "broker stopped and started under load"
+	ruleCrashLoop  = "crash loop in order spares its neighbours"
+	ruleCrashApart = "crash loop in a shard spares the others"
+	ruleShards     = "processes that share shards killed"
 )
 
 var table = matrix.New("faults", rules()...)
@@ -50,6 +51,7 @@ func rules() []matrix.Rule {
 		matrix.Rule{Name: ruleSilent},
 		matrix.Rule{Name: ruleRestarted},
 		matrix.Rule{Name: ruleCrashLoop, Except: matrix.OnlyQuorum},
+		matrix.Rule{Name: ruleCrashApart, Except: matrix.OnlyQuorum},
 		matrix.Rule{Name: ruleShards},
 	)
 	for _, p := range parts {

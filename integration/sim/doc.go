@@ -56,8 +56,8 @@
 //	letters   "exhausted" counts at least the attempts that the schedule of a process
 //	          allows. "permanent" follows a DeadLetter. "crash-loop" follows as many
 //	          interruptions as the delivery limit. A message that ends each process whose
-//	          handler gets it takes no other of its queue along, on a quorum queue, in order or not; one in another
-//	          shard, whose handler takes longer than the process lives, may become a letter too. "expired" and
+//	          handler gets it takes no other along, on a quorum queue, in order or not, of its queue, of another shard or
+//	          of another lane. "expired" and
 //	          "rejected" come only
 //	          where a queue was deleted: an exchange that is missing, or is put back,
 //	          makes no letter. There are no others.
@@ -103,7 +103,7 @@
 // # One kind of scenario
 //
 // Some kinds of scenarios are rare among the random ones, and have names, see kinds: rush,
-// hold, late, share, in place, in place in order, crash, crash in order, shards, stop. Only those of one kind run
+// hold, late, share, in place, in place in order, crash, crash in order, crash apart, shards, stop. Only those of one kind run
 // with
 //
 //	go test -tags rehopsim -timeout 0 -v -run TestSim -kind "in place" -for 10m -violations 5

@@ -169,9 +169,6 @@ func (w *trial) judgeLetters(s account.Story) {
 			ok = w.permanent[s.ID]
 		case rehop.CauseCrashLoop:
 			guilty := w.interruptions() >= route.DeliveryLimit/4 || w.isCrasher(s.ID)
-			if w.crasher > 0 && w.shards > 1 && w.inOtherShard(s.ID) {
-				guilty = true
-			}
 			ok = guilty && strings.Count(w.broker.Story(s.ID), "given back") >= route.DeliveryLimit
 		case rehop.CauseRejected: // a nack has found no wait
 			ok = w.queuesDeleted()

@@ -24,6 +24,7 @@ var kinds = []struct {
 	{"crash in order", func(m maker, p *plan) { m.crashes(p, pick(m, 1, 1, 2)) }},
 	{"shards", maker.sharded},
 	{"stop", maker.stops},
+	{"crash apart", maker.crashesApart},
 }
 
 // lateOnes has a process that begins with a message, and does not know yet that the broker has
@@ -148,6 +149,14 @@ func (m maker) crashes(p *plan, perKey int) {
 	if perKey == 1 && m.chance(50) {
 		m.inTurns(p)
 	}
+}
+
+// crashesApart has a message in one of several shards or lanes end each process whose handler gets it. Handlers in
+// the others take longer than the process lives.
+func (m maker) crashesApart(p *plan) {
+	m.crashes(p, pick(m, 0, 0, 1, 1, 2))
+	p.bound, p.shards, p.laned, p.single, p.keys = false, 2+m.IntN(7), m.chance(40), m.chance(30), 4+m.IntN(20)
+	p.handlers.slow = pick(m, 300, 1000)
 }
 
 // inTurns has one process keep the order of the messages of each key.

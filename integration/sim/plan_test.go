@@ -20,6 +20,7 @@ type plan struct {
 	bound     bool // messages come through an exchange
 	kind      topology.QueueType
 	shards    int  // that the work queue is spread over; 0: it is one queue
+	laned     bool // those are lanes
 	single    bool // each queue has a single active consumer
 	engine    topology.Engine
 	schedules []delay.Schedule
@@ -614,6 +615,13 @@ func (p plan) specs(schedule int) []topology.Spec {
 	if p.bound {
 		all = append(all, topology.Exchange{Name: "shop"})
 	}
+	if p.laned {
+		l := p.spreadOverLanes(schedule)
+		if p.pointers {
+			return append(all, &l)
+		}
+		return append(all, l)
+	}
 	if p.shards > 0 {
 		s := p.spread(schedule)
 		if p.pointers {
@@ -630,6 +638,13 @@ func (p plan) specs(schedule int) []topology.Spec {
 
 // source is the same for a consumer.
 func (p plan) source(schedule int) topology.Source {
+	if p.laned {
+		l := p.spreadOverLanes(schedule)
+		if p.pointers {
+			return &l
+		}
+		return l
+	}
 	if p.shards > 0 {
 		s := p.spread(schedule)
 		if p.pointers {
@@ -736,7 +751,7 @@ func (p plan) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "RabbitMQ %s, %s, engine %v, heartbeat %v, latency %v, through an exchange: %t, with metrics: %t, %d keys, in order: %t\n", p.version, p.kind, p.engine, p.heartbeat, p.latency, p.bound, p.measured, p.orderKeys(), p.ordered)
 	if p.shards > 0 || p.turns {
-		fmt.Fprintf(&s, "%d shards, a single active consumer: %t, in turns: %t\n", p.shards, p.single, p.turns)
+		fmt.Fprintf(&s, "%d shards, of lanes: %t, a single active consumer: %t, in turns: %t\n", p.shards, p.laned, p.single, p.turns)
 	}
 	fmt.Fprintf(&s, "schedules %v, handlers %+v, pointers %t, hooks panic %t\n", p.schedules, p.handlers, p.pointers, p.panics)
 	if p.away.lasts > 0 {

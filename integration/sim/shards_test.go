@@ -25,6 +25,15 @@ func (p plan) spread(schedule int) topology.Shards {
 	return topology.Shards{Name: work, Count: p.shards, Type: p.kind, Engine: p.engine, Waits: p.schedules[schedule], SingleActiveConsumer: p.single}
 }
 
+// spreadOverLanes is the work queue as lanes, whose queues have the names of shards.
+func (p plan) spreadOverLanes(schedule int) topology.Lanes {
+	l := topology.Lanes{Name: work, Type: p.kind, Engine: p.engine, Waits: p.schedules[schedule], SingleActiveConsumer: p.single, OneDeadLetterQueue: true}
+	for i := range p.shards {
+		l.Lanes = append(l.Lanes, topology.Lane{Name: fmt.Sprintf("%02d", i)})
+	}
+	return l
+}
+
 // base is the name of the work queue, or of a shard, which the names of its other queues and exchanges begin with.
 func (p plan) base(shard int) string {
 	if p.shards == 0 {
@@ -267,7 +276,7 @@ func (w *trial) probesSent() int {
 // comeToBalance waits until each shard is handled by one process, and none handles two more
 // than another.
 func (w *trial) comeToBalance() {
-	if w.shards == 0 || !w.single {
+	if w.shards == 0 || w.laned || !w.single {
 		return
 	}
 	const every, enough = 10 * time.Second, 6
@@ -379,19 +388,4 @@ func (w *trial) pause(name string) (lift func()) {
 		w.mu.Unlock()
 		c.Resume()
 	}
-}
-
-// inOtherShard reports whether a message is in another shard than the one that ends each process. Each shard sends one
-// at a time then, and a handler that takes longer than the process lives has its message counted too.
-func (w *trial) inOtherShard(id string) bool {
-	crasher := ""
-	w.mu.Lock()
-	for other, m := range w.planned {
-		if m.n == w.crasher {
-			crasher = other
-		}
-	}
-	w.mu.Unlock()
-	shard := func(id string) string { return w.spread(0).Queue(w.orderKey(w.acct.Number(id))) }
-	return crasher != "" && shard(id) != shard(crasher)
 }

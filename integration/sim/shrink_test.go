@@ -48,7 +48,7 @@ func smallerPlans(p plan) (all []plan) {
 	for _, faults := range parts(p.faults) {
 		add(func(q *plan) { q.faults = faults })
 	}
-	if p.shards > 1 {
+	if p.shards > 1 && !p.laned {
 		add(func(q *plan) { q.shards = 1 })
 	}
 	if p.crasher > 0 {

@@ -108,6 +108,16 @@ const (
 	// for those that wait behind a slow handler.
 	Uncleared = time.Minute
 
+	// SuspectsMeet is how long a lane that has met a suspect message waits for the other lanes to meet theirs,
+	// before the one with the fewest deaths has its turn. All sessions of a process that starts begin
+	// within it. It trades a second of each process in a crash loop for an order of the turns that spares innocent messages.
+	SuspectsMeet = time.Second
+
+	// SuspectsCome is how long the lane whose turn it is may have no message. Then there is none, or another
+	// process has it. It trades the time in which other lanes stand still for one more return of
+	// messages that come later.
+	SuspectsCome = 3 * time.Second
+
 	// BoundRises is how long a bound stays before a larger one is tried for the first time. Each try
 	// ends the session in order. It trades these ends for other keys that stand still.
 	BoundRises = time.Minute

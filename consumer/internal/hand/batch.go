@@ -12,7 +12,7 @@ type Batch struct {
 }
 
 // isAlone reports whether a message is handled in no batch with others.
-func (m *Message) isAlone() bool { return m.Suspect || m.Alone }
+func (m *Message) isAlone() bool { return m.IsSuspect() || m.Alone }
 
 // count adds a message to the sums of the queue, or with sign -1 takes it out. With them
 // the look whether a batch is complete takes the same time however many messages wait.

@@ -70,7 +70,7 @@ func TestABatchIsBoundedInBytes(t *testing.T) {
 
 func TestASuspectGoesAloneAndAtOnce(t *testing.T) {
 	for rule, alone := range map[string]func(*Message){
-		"a suspect":                     func(m *Message) { m.Suspect = true },
+		"a suspect":                     func(m *Message) { m.Deaths = 10 },
 		"one that is alone for another": func(m *Message) { m.Alone = true },
 	} {
 		t.Run(rule, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestATakenBackBatchIsNotCounted(t *testing.T) {
 	s := newBatches(t, Limits{Slots: 1, Batch: Batch{Size: 10, Linger: time.Second, Bytes: 95}})
 	s.deliver(5)
 	s.setPaused(true)
-	s.deliver(1, func(m *Message) { m.Suspect = true })
+	s.deliver(1, func(m *Message) { m.Deaths = 10 })
 	s.pass(time.Second)
 	s.took("paused")
 	if n := len(s.takeBack(0)); n != 6 || s.lane.bytes != 0 || s.lane.alone != 0 {

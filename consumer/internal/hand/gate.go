@@ -44,7 +44,7 @@ func (g *gate) isOpen() bool {
 // mayTake reports whether a worker may take a message of the lane, and if not, when
 // that may change by time alone. It needs mu held.
 func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
-	if l.gate.stall != "" {
+	if l.gate.stall != "" || l.isKept() {
 		return false, time.Time{}
 	}
 	ok, probe, again := l.gate.may(now)

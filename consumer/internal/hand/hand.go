@@ -36,6 +36,8 @@ type Hand struct {
 	wake   time.Time // when Due is to be called; zero: at no time
 
 	// Of several lanes.
+	turns  turns
+	equals []*Lane // of which one has the next turn
 	offers []offer
 	start  float64 // of the message that was taken last, see offer
 }
@@ -285,6 +287,7 @@ func (h *Hand) Due(now time.Time, out *Out) {
 		l.heldDue(now, out)
 		l.blockedDue(now, out)
 	}
+	h.turnDue(now, out)
 	h.call(now, out)
 }
 

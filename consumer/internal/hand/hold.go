@@ -144,6 +144,9 @@ func (g *Grant) turn(now time.Time) (why Why, again time.Time) {
 	case l.gate.stall != "" && h.Kind != ForNextHere:
 		return LetGo, time.Time{}
 	}
+	if l.isKept() {
+		return First, h.Until
+	}
 	ok, probe, again := l.gate.may(now)
 	if !h.triable && (g.said == saidHold || !now.Before(h.due)) {
 		h.triable = true

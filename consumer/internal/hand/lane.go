@@ -70,6 +70,7 @@ type Lane struct {
 	feed
 
 	starved bool // it waits for its turn, see Turn
+	deaths  int  // of the suspect with the fewest that it has met; 0: it has met none, or none is left
 }
 
 // feed is what is known of the queue of one of several lanes.
@@ -204,6 +205,7 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	l.wants(now)
 	l.session, l.prefetch, l.delay = s, prefetch, onItsWayAfter(trips)
 	l.mayCome(now)
+	l.hand.nothingCame(now, out)
 	l.lookAtKeys(now, out)
 	l.hand.call(now, out)
 }

@@ -18,9 +18,11 @@ type Message struct {
 	// none.
 	Key string
 
-	Suspect bool // consumers may have died of it
-	Alone   bool // it is handled in no batch with others
-	Scarce  bool // it should not go back to its queue, see Lane.TakeBack
+	// Deaths is how often consumers may have died of it, if so often that it is a suspect; else 0.
+	Deaths int
+
+	Alone  bool // it is handled in no batch with others
+	Scarce bool // it should not go back to its queue, see Lane.TakeBack
 
 	// Observer is told how the message fares. This package never calls it.
 	Observer Observer
@@ -53,6 +55,9 @@ type Observer interface {
 
 // Age returns how long ago the message came.
 func (m *Message) Age(now time.Time) time.Duration { return now.Sub(m.Received) }
+
+// IsSuspect reports whether consumers may have died of the message.
+func (m *Message) IsSuspect() bool { return m.Deaths > 0 }
 
 // WasTaken reports whether a worker has the message, or had it.
 func (m *Message) WasTaken() bool { return m.grant != nil }

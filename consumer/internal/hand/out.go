@@ -12,11 +12,12 @@ type Out struct {
 	Copy    []*Message // whose copies are to be sent to the end of their queue, see Lane.TakeBack
 	Outages []*Lane    // in which an outage has begun, because no slot is left
 	Blocked []*Lane    // in which messages that wait for their keys have kept other keys away for long
+	Turns   []*Lane    // whose suspects are handled from now on, and no message of another lane
 }
 
 // IsEmpty reports whether there is nothing to do.
 func (o *Out) IsEmpty() bool {
-	return !o.Start && o.Wake.IsZero() && len(o.Over) == 0 && len(o.Copy) == 0 && len(o.Outages) == 0 && len(o.Blocked) == 0
+	return !o.Start && o.Wake.IsZero() && len(o.Over) == 0 && len(o.Copy) == 0 && len(o.Outages) == 0 && len(o.Blocked) == 0 && len(o.Turns) == 0
 }
 
 // Clear empties an Out.
@@ -25,7 +26,8 @@ func (o *Out) Clear() {
 	clear(o.Copy)
 	clear(o.Outages)
 	clear(o.Blocked)
-	*o = Out{Over: o.Over[:0], Copy: o.Copy[:0], Outages: o.Outages[:0], Blocked: o.Blocked[:0]}
+	clear(o.Turns)
+	*o = Out{Over: o.Over[:0], Copy: o.Copy[:0], Outages: o.Outages[:0], Blocked: o.Blocked[:0], Turns: o.Turns[:0]}
 }
 
 // Signal tells one goroutine that waits for it to look again. One that comes while another is

@@ -124,6 +124,8 @@ func (p *pool) OutageBegan() {}
 // Blocked is for nobody.
 func (p *pool) Blocked() {}
 
+func (p *pool) TurnBegan() {}
+
 // observer observes nothing.
 type observer struct{}
 

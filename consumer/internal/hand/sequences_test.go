@@ -116,6 +116,9 @@ func (w *world) took(by *testWorker, g *Grant, ended bool) {
 	by.Out = Out{}
 	w.do()
 	by.grant = g
+	if g != nil && g.Why == First && g.Lane.isKept() {
+		w.Fatalf("a message of lane %d is handled, and it is the turn of the suspects of another lane", g.Lane.Number)
+	}
 	switch {
 	case g != nil:
 		w.busy = append(w.busy, by)
@@ -227,8 +230,11 @@ func (w *world) deliver(l *testLane) {
 	if s.counts.Recent >= w.prefetch || s.Stop.Err() != nil {
 		return // the broker sends no more than it may
 	}
-	m := &Message{Received: w.now, Key: []string{"", "a", "b"}[w.random.IntN(3)], Suspect: w.random.IntN(20) == 0, Scarce: w.random.IntN(20) == 0,
+	m := &Message{Received: w.now, Key: []string{"", "a", "b"}[w.random.IntN(3)], Scarce: w.random.IntN(20) == 0,
 		Raw: amqp.Delivery{DeliveryTag: l.next, Redelivered: w.random.IntN(4) == 0, Body: make([]byte, w.random.IntN(3))}}
+	if w.random.IntN(20) == 0 {
+		m.Deaths = 1 + w.random.IntN(3)
+	}
 	l.next++
 	s.sent = append(s.sent, m)
 	s.Delivered(m, &w.out)
@@ -340,10 +346,10 @@ func (w *world) check() {
 				if i >= s.earlier {
 					recent++
 				}
-				if m.Suspect {
+				if m.IsSuspect() {
 					suspects++
 				}
-				if m.phase.isUntried() && m.Suspect {
+				if m.phase.isUntried() && m.IsSuspect() {
 					uncleared++
 				}
 				if m.phase.isUntried() && m.Raw.Redelivered {
@@ -439,6 +445,12 @@ func (w *world) end() {
 		}
 		w.step([]string{"next", "handled", "confirm", "write", "tell", "due", "answer"})
 		w.check()
+	}
+	for i := 0; !w.hand.turns.since.IsZero(); i++ {
+		if w.wake.IsZero() || i > 100 {
+			w.Fatalf("lanes are kept away for ever: %+v", w.hand.turns)
+		}
+		w.step([]string{"due"})
 	}
 	for _, l := range w.lanes {
 		for i, s := range l.sessions {

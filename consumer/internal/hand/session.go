@@ -100,6 +100,9 @@ func (s *Session) Delivered(m *Message, out *Out) {
 	defer h.mu.Unlock()
 	s.arrive(m)
 	l.heard = m.Received
+	if len(h.lanes) > 1 {
+		l.meets(m, out)
+	}
 	if l.keys.push(m) {
 		l.enqueue(m)
 		if l.blocked.isNow() || m.Key != l.blocked.key {
@@ -127,7 +130,7 @@ func (s *Session) arrive(m *Message) {
 	if m.Raw.Redelivered {
 		s.counts.Untried++
 	}
-	if m.Suspect {
+	if m.IsSuspect() {
 		s.counts.Suspects++
 		s.counts.Uncleared++
 	}
@@ -139,7 +142,7 @@ func (s *Session) tried(m *Message) {
 	if m.Raw.Redelivered {
 		s.counts.Untried--
 	}
-	if m.Suspect {
+	if m.IsSuspect() {
 		s.counts.Uncleared--
 		s.lane.Changed.set()
 	}
@@ -263,6 +266,7 @@ func (s *Session) Take(spent []Told) (batch []Told, open uint64, closed bool) {
 func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	suspects := false
 	for _, t := range all {
 		m, s := t.Message, t.In
 		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.counts.Recent >= l.prefetch {
@@ -274,12 +278,17 @@ func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
 		if m.consumer == s.consumers {
 			s.counts.Recent--
 		}
-		if m.Suspect {
+		if m.IsSuspect() {
 			s.counts.Suspects--
+			suspects = true
 		}
 		s.lane.lookAtKeys(now, out)
 	}
 	if len(h.lanes) > 1 {
+		if suspects {
+			h.nextTurn(now, out)
+		}
+		h.nothingCame(now, out)
 		h.call(now, out)
 	}
 }

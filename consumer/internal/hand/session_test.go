@@ -45,7 +45,7 @@ func TestBegunAreTheOpenMessagesThatWorkersHave(t *testing.T) {
 func TestCountsOfASession(t *testing.T) {
 	s := newStage(t, Limits{Slots: 2})
 	s.handle = func(g *Grant) (time.Duration, func() *Hold) {
-		if g.Of[0].Suspect && g.Why == First {
+		if g.Of[0].IsSuspect() && g.Why == First {
 			return time.Second, func() *Hold { return &Hold{Kind: ForAnother, For: time.Second, Until: s.now.Add(time.Hour)} }
 		}
 		return 3 * time.Second, nil
@@ -59,7 +59,7 @@ func TestCountsOfASession(t *testing.T) {
 		}
 	}
 	s.deliver(1)
-	s.deliver(1, func(m *Message) { m.Suspect, m.Raw = true, amqp.Delivery{DeliveryTag: s.tag, Redelivered: true} })
+	s.deliver(1, func(m *Message) { m.Deaths, m.Raw = 10, amqp.Delivery{DeliveryTag: s.tag, Redelivered: true} })
 	is("both have come", 2, 1, 1, 1)
 	s.pass(time.Second - 1)
 	is("before a handler has returned", 2, 1, 1, 1)

@@ -16,6 +16,11 @@ type State struct {
 	Key     string
 	Waiting int
 
+	// Kept is since when handlers begin with no message of the lane, because consumers may have died of
+	// messages of By; nil if it is not decided whose turn it is.
+	Kept time.Time
+	By   *Lane
+
 	// Untried says that the lane has had no message to find out with for the longest pause:
 	// nobody knows whether the outage lasts, and nothing waits for its end.
 	Untried bool
@@ -49,6 +54,9 @@ func (l *Lane) State(now time.Time) State {
 		if l.blocked.isNow() {
 			s.Key, s.Waiting = l.keys.longest()
 		}
+	}
+	if l.isKept() {
+		s.Kept, s.By = l.hand.turns.since, l.hand.turns.of
 	}
 	if g.stall != "" && g.stall != finishing {
 		s.NoneBegins, s.Why = g.stalled, g.stall

@@ -38,8 +38,8 @@ type Config struct {
 
 // Consumer is what a Session needs of package consumer.
 type Consumer interface {
-	// Message makes a message of a delivery.
-	Message(raw amqp.Delivery, now time.Time, suspect bool) *hand.Message
+	// Message makes a message of a delivery. deaths is that of hand.Message.
+	Message(raw amqp.Delivery, now time.Time, deaths int) *hand.Message
 
 	// Do carries out what is to be done after events.
 	Do(out *hand.Out)
@@ -167,7 +167,7 @@ func (s *Session) note(raw amqp.Delivery, now time.Time) *hand.Message {
 	if raw.Redelivered {
 		s.Prefetch.redelivered(s.Handled.Load(), now)
 	}
-	return s.Consumer.Message(raw, now, s.isSuspect(raw, now))
+	return s.Consumer.Message(raw, now, s.deathsOf(raw, now))
 }
 
 // BeginLimit returns how old a message is at most when its handler runs for the first time:

@@ -28,27 +28,27 @@ func (s *Session) first(prefetch int) int {
 	return s.suspicion.first(prefetch)
 }
 
-// isSuspect reports whether a message is suspect. A session in order that has to begin anew for it
-// begins with no other message.
+// deathsOf returns how often consumers have died of a message that is suspect, else 0. A session in order that has to begin anew for it
+// begins with no other message. So does one whose lane has no turn.
 //
 // A quorum queue hands out messages that have come back before all others. So all suspects have
 // been handled when a message comes for the first time. Until then, the end of a session would put
 // its messages behind those that have come back.
-func (s *Session) isSuspect(raw amqp.Delivery, now time.Time) bool {
+func (s *Session) deathsOf(raw amqp.Delivery, now time.Time) int {
 	if !s.Lane.Ordered {
 		return s.suspicion.judge(s.Queue, raw, s.version, 0, now)
 	}
 	if !raw.Redelivered && s.Bound.renewals > 0 && s.Hand.Counts().Untried == 0 {
 		s.Bound.renewals = 0 // no message is left of those sessions
 	}
-	suspect := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
+	deaths := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
 	switch {
-	case suspect && s.base() > 1:
+	case deaths > 0 && (s.base() > 1 || !s.Lane.HasTurn()):
 		s.Hand.BeginNoMore(hand.ErrSuspects, now, &s.out)
-	case !suspect && !raw.Redelivered && s.Bound.suspects:
+	case deaths == 0 && !raw.Redelivered && s.Bound.suspects:
 		s.Hand.BeginNoMore(hand.ErrCleared, now, &s.out)
 	}
-	return suspect
+	return deaths
 }
 
 // age looks at the messages that have waited for long, and returns when to look again.

@@ -66,8 +66,8 @@ func TestWantedPrefetch(t *testing.T) {
 // messages is a Consumer that makes messages, and does nothing else.
 type messages struct{ Consumer }
 
-func (messages) Message(raw amqp.Delivery, now time.Time, suspect bool) *hand.Message {
-	return &hand.Message{Raw: raw, Received: now, Suspect: suspect}
+func (messages) Message(raw amqp.Delivery, now time.Time, deaths int) *hand.Message {
+	return &hand.Message{Raw: raw, Received: now, Deaths: deaths}
 }
 
 func TestARedeliveredMessageKeepsThePrefetchSmall(t *testing.T) {

@@ -32,15 +32,14 @@ func (s *suspicion) first(prefetch int) int {
 	return prefetch
 }
 
-// judge reports whether a message is suspect: consumers have died so often while they
-// had it that half of its delivery limit, or more, is used up. Of its returns, so many were
-// no deaths.
+// judge returns how often consumers have died while they had a message, if half of its delivery limit, or
+// more, is used up: it is suspect. Else it returns 0. Of its returns, so many were no deaths.
 //
 // No broker tells a crash from a lost connection, so both count. A message that is held
 // through many reconnects is suspect too, until its handler has returned.
-func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version, returns int, now time.Time) bool {
+func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version, returns int, now time.Time) (deaths int) {
 	if s.wary = false; s.half == 0 {
-		return false
+		return 0
 	}
 	if len(raw.Headers) > 0 { // few messages, and none that comes for the first time
 		history, _ := xdeath.Parse(raw.Headers) // malformed headers are logged when the message is handled
@@ -51,11 +50,11 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 		s.wary = crashes >= max(1, s.half/2)
 		if crashes >= s.half {
 			s.last = now
-			return true
+			return crashes
 		}
 	}
 	s.over = true
-	return false
+	return 0
 }
 
 // bound returns the prefetch of a session that has met so many unsettled suspects. No

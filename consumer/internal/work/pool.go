@@ -37,6 +37,9 @@ type Lane interface {
 
 	// Blocked says that messages that wait for their keys keep other keys away.
 	Blocked()
+
+	// TurnBegan says that the suspects of the lane are handled, and no message of another lane.
+	TurnBegan()
 }
 
 // NewPool returns the workers of a Hand, which must be closed. Lanes are added before the first
@@ -63,6 +66,9 @@ func (p *Pool) Do(out *hand.Out) {
 	for _, l := range out.Blocked {
 		p.lanes[l.Number].Blocked()
 	}
+	for _, l := range out.Turns {
+		p.lanes[l.Number].TurnBegan()
+	}
 	over, copied := out.Over, out.Copy
 	out.Over, out.Copy = nil, nil
 	out.Clear()
@@ -80,9 +86,9 @@ func (p *Pool) Do(out *hand.Out) {
 // doAside is Do for a worker that has its next grant. Hooks and the Logger may take their time, and
 // would hold that grant up, so they run on a goroutine of their own; there are few of them.
 func (p *Pool) doAside(out *hand.Out) {
-	if len(out.Over)+len(out.Outages) > 0 {
-		aside := &hand.Out{Over: out.Over, Outages: out.Outages}
-		out.Over, out.Outages = nil, nil
+	if len(out.Over)+len(out.Outages)+len(out.Turns) > 0 {
+		aside := &hand.Out{Over: out.Over, Outages: out.Outages, Turns: out.Turns}
+		out.Over, out.Outages, out.Turns = nil, nil, nil
 		p.all.Go(func() { p.Do(aside) })
 	}
 	p.Do(out)

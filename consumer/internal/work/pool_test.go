@@ -39,6 +39,8 @@ func (l *handler) OutageBegan() { l.outage++ }
 
 func (l *handler) Blocked() {}
 
+func (l *handler) TurnBegan() {}
+
 // handle adds the handler of the lane.
 func (h *hands) handle(handle func(w *hand.Worker, g *hand.Grant)) *handler {
 	l := &handler{hands: h, handle: handle}

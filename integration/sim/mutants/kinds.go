@@ -32,3 +32,13 @@ var shardMutants = []mutant{
 	{"a session in order begins with one message where consumers may have died", []edit{{"consumer/internal/intake/order.go",
 		"	if s.Lane.Ordered {\n		return prefetch\n	}\n	return s.suspicion.first(prefetch)\n", "	return s.suspicion.first(prefetch)\n"}}},
 }
+
+// apartMutants are found by scenarios of the kind "crash apart".
+var apartMutants = []mutant{
+	{"a message that ends its process is handled beside those of other lanes", []edit{{"consumer/internal/hand/session.go",
+		"	if len(h.lanes) > 1 {\n		l.meets(m, out)\n	}\n", ""}}},
+	{"of lanes with as many deaths the first one is always next", []edit{{"consumer/internal/hand/suspects.go",
+		"		next = h.equals[h.equals[0].deaths%n]\n", "		next = h.equals[n-n]\n"}}},
+	{"a lane in order does not wait for its turn", []edit{{"consumer/sessions.go",
+		"		r.awaitSuspects()\n", ""}}},
+}

@@ -1,0 +1,158 @@
+package hand
+
+import (
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
+)
+
+// A process dies as a whole, so a crash counts against each message that it has in hand, of whichever
+// lane. A suspect is a message of which consumers may have died so often that it may be the guilty one. Of
+// several lanes those that meet suspects take turns, and handlers begin with no message of another lane.
+//
+// Which lane is next follows from the counts of the broker, which outlive the process: the one whose suspects
+// have the fewest deaths. A crash counts for all that wait. So of equals another one is first in the
+// life of each process, and the innocent ones before the guilty one are handled.
+
+// turns is which lane may handle its suspects. The zero value is that there are none.
+type turns struct {
+	of    *Lane     // whose turn it is; nil: nobody's
+	since time.Time // since when handlers begin with no message of another lane; zero: they do
+	first time.Time // before which no turn begins: other lanes may be about to meet suspects
+	end   time.Time // of the turn, or of the wait for a lane in order that has not given its suspects back
+}
+
+// isKept reports whether handlers begin with no message of the lane because of suspects. It needs mu
+// held.
+func (l *Lane) isKept() bool {
+	t := &l.hand.turns
+	return t.of != l && !t.since.IsZero()
+}
+
+// HasTurn reports whether handlers may begin with suspects of the lane.
+func (l *Lane) HasTurn() bool {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	return len(l.hand.lanes) == 1 || l.hand.turns.of == l
+}
+
+// AwaitsTurn reports whether a lane in order has met suspects, and it is not its turn; by is the lane whose
+// turn it is, nil if that is not decided. Changed is set when its turn has come.
+func (l *Lane) AwaitsTurn() (waits bool, by *Lane) {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	return l.Ordered && l.deaths > 0 && l.hand.turns.of != l, l.hand.turns.of
+}
+
+// meets looks whether a message that has come is a suspect, or shows that no more of them come. In order
+// those that have come back come first. It needs mu held.
+func (l *Lane) meets(m *Message, out *Out) {
+	h, now := l.hand, m.Received
+	t := &h.turns
+	switch {
+	case t.of == l && !m.IsSuspect() && (!l.Ordered || !m.Raw.Redelivered):
+		if l.latest.counts.Uncleared == 0 {
+			h.endTurn(now, out)
+		}
+	case t.of == l:
+		t.end = now.Add(durations.Uncleared)
+	case m.IsSuspect():
+		if l.deaths == 0 || m.Deaths < l.deaths {
+			l.deaths = m.Deaths
+		}
+		if t.since.IsZero() {
+			*t = turns{since: now, first: now.Add(durations.SuspectsMeet), end: now.Add(durations.Uncleared)}
+			h.wakeAt(t.first, out)
+		}
+		l.changes(now, out)
+	}
+}
+
+// nextTurn gives the turn to the next lane, if it is nobody's. It needs mu held.
+func (h *Hand) nextTurn(now time.Time, out *Out) {
+	t := &h.turns
+	if t.since.IsZero() || t.of != nil || now.Before(t.first) {
+		return
+	}
+	next, left := h.fewestDeaths(!now.Before(t.end))
+	switch {
+	case next != nil:
+		t.of, t.end = next, now.Add(durations.Uncleared)
+		h.wakeAt(t.end, out)
+		out.Turns = append(out.Turns, next)
+		next.changes(now, out)
+	case left:
+		h.wakeAt(t.end, out)
+	default:
+		h.turns = turns{}
+		for _, l := range h.lanes {
+			l.changes(now, out)
+		}
+	}
+}
+
+// fewestDeaths returns the lane that is next, and whether one is left. One in order is waited for, but not for
+// long, until its handlers have returned and it has given its suspects back. It needs mu held.
+func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
+	h.equals = h.equals[:0]
+	for _, l := range h.lanes {
+		left = left || l.deaths > 0
+		if l.deaths == 0 || l.Ordered && l.latest.counts.Suspects > 0 && !late {
+			continue
+		}
+		if len(h.equals) > 0 && l.deaths < h.equals[0].deaths {
+			h.equals = h.equals[:0]
+		}
+		if len(h.equals) == 0 || l.deaths == h.equals[0].deaths {
+			h.equals = append(h.equals, l)
+		}
+	}
+	if n := len(h.equals); n > 0 {
+		next = h.equals[h.equals[0].deaths%n]
+	}
+	return next, left
+}
+
+// endTurn needs mu held.
+func (h *Hand) endTurn(now time.Time, out *Out) {
+	h.turns.of.deaths = 0
+	h.turns.of, h.turns.end = nil, now.Add(durations.Uncleared)
+	h.nextTurn(now, out)
+}
+
+// nothingCame notes that the lane whose turn it is has no message. It needs mu held.
+func (h *Hand) nothingCame(now time.Time, out *Out) {
+	if t := &h.turns; t.of != nil && t.of.latest.counts.Unsettled == 0 {
+		t.end = earlier(t.end, now.Add(durations.SuspectsCome))
+		h.wakeAt(t.end, out)
+	}
+}
+
+// turnDue needs mu held.
+func (h *Hand) turnDue(now time.Time, out *Out) {
+	switch t := &h.turns; {
+	case t.since.IsZero():
+	case t.of == nil && now.Before(t.first):
+		h.wakeAt(t.first, out)
+	case t.of == nil:
+		h.nextTurn(now, out)
+	case now.Before(t.end):
+		h.wakeAt(t.end, out)
+	default:
+		h.endTurn(now, out)
+	}
+}
+
+// ForgetsSuspects says that the queue of the lane is not consumed here for now.
+func (l *Lane) ForgetsSuspects(now time.Time, out *Out) {
+	h := l.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.turns.of == l:
+		h.endTurn(now, out)
+	case l.deaths > 0:
+		l.deaths = 0
+		h.nextTurn(now, out)
+	}
+}

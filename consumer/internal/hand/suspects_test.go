@@ -1,0 +1,176 @@
+package hand
+
+import (
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
+)
+
+// suspects is a stage of three lanes.
+type suspects struct {
+	*stage
+	in [3]*Session
+}
+
+func newSuspects(t *testing.T, limits Limits) *suspects {
+	limits.Slots, limits.Share, limits.Shard = 9, 1, true
+	s := &suspects{stage: newStage(t, limits)}
+	s.in[0] = s.stage.in
+	for i := range s.in[1:] {
+		s.in[i+1] = s.session(s.hand.Lane(limits))
+	}
+	return s
+}
+
+// comes has a message come in a lane, of which consumers have died so often.
+func (s *suspects) comes(lane, deaths int) {
+	s.stage.in = s.in[lane]
+	s.deliver(1, func(m *Message) { m.Deaths, m.Raw.Redelivered = deaths, deaths > 0 })
+}
+
+// settled has the broker told of all that is marked in a lane.
+func (s *suspects) settled(lane int) {
+	batch, _, _ := s.in[lane].Take(nil)
+	s.hand.Settled(append(batch, s.out.Over...), s.now, &s.out)
+	s.out.Over = nil
+	s.do()
+}
+
+func TestLanesWithSuspectsTakeTurns(t *testing.T) {
+	s := newSuspects(t, Limits{})
+	s.comes(2, 0)
+	s.took("nobody has died", "[1]")
+	s.comes(0, 12) // 2
+	s.comes(1, 11) // 3
+	s.comes(2, 0)  // 4
+	s.pass(durations.SuspectsMeet - 1)
+	s.took("other lanes may be about to meet suspects")
+	if state := s.in[2].lane.State(s.now); state.Kept.IsZero() || state.By != nil {
+		t.Errorf("the third lane: %+v, want it kept for nobody", state)
+	}
+	s.pass(1)
+	s.took("the second lane has the fewest deaths", "[3]")
+	if state := s.in[2].lane.State(s.now); state.By != s.in[1].lane || state.Kept.IsZero() || !s.in[1].lane.State(s.now).Kept.IsZero() {
+		t.Errorf("the third lane: %+v, want it kept for the second", state)
+	}
+	s.endAll()
+	s.took("another suspect of that lane may come")
+	s.comes(1, 13) // 5
+	s.took("one comes", "[5]")
+	s.comes(1, 0) // 6
+	s.took("it is not cleared, and a message comes beside it", "[6]")
+	s.endAll()
+	s.comes(1, 0) // 7
+	s.took("none is left, and it is the turn of the first lane", "[2]")
+	s.endAll()
+	s.settled(0)
+	s.pass(durations.SuspectsCome - 1)
+	s.took("one more of the first lane may be on its way")
+	s.pass(1)
+	s.took("no more comes", "[4]", "[7]")
+}
+
+// A crash counts for all that wait: the broker's counts say whose turn it was in the life before.
+func TestOfEqualDeathsAnotherLaneIsFirstInEachLife(t *testing.T) {
+	first := map[string]bool{}
+	for deaths := 10; deaths < 13; deaths++ {
+		s := newSuspects(t, Limits{})
+		for lane := range s.in {
+			s.comes(lane, deaths)
+		}
+		s.pass(durations.SuspectsMeet)
+		if len(s.taken) != 1 {
+			t.Fatalf("workers took %v, want one message", s.taken)
+		}
+		first[s.taken[0]] = true
+	}
+	if len(first) != 3 {
+		t.Errorf("first are %v, want each lane once", first)
+	}
+}
+
+func TestNoLaneIsKeptAwayForEver(t *testing.T) {
+	for rule, c := range map[string]struct {
+		limits Limits
+		change func(*suspects)
+		want   []string
+	}{
+		"the handler takes long":                    {Limits{}, func(*suspects) {}, []string{"[1]", "[2]"}},
+		"the lane is paused":                        {Limits{}, func(s *suspects) { s.setPaused(true) }, []string{"[2]"}},
+		"the session is lost":                       {Limits{}, func(s *suspects) { s.lane.TakeBack(0, false, s.now, &s.out); s.do() }, []string{"[2]"}},
+		"handlers of a lane in order do not return": {Limits{Ordered: true}, func(s *suspects) { s.stage.in = s.in[0]; s.in[0].BeginNoMore(ErrSuspects, s.now, &s.out) }, []string{"[2]"}},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s := newSuspects(t, c.limits)
+			s.comes(0, 10)
+			c.change(s)
+			s.comes(1, 0)
+			s.pass(2 * durations.Uncleared)
+			s.took("after two minutes", c.want...)
+		})
+	}
+}
+
+func TestALaneInOrderAwaitsItsTurnWithoutItsSuspects(t *testing.T) {
+	s := newSuspects(t, Limits{Ordered: true})
+	waits := func(when string, want bool, by *Lane) {
+		t.Helper()
+		if got, lane := s.lane.AwaitsTurn(); got != want || lane != by || s.lane.HasTurn() == want {
+			t.Errorf("%s: waits %t, for %v, and has the turn: %t", when, got, lane, s.lane.HasTurn())
+		}
+	}
+	s.in[0].BeginNoMore(ErrSuspects, s.now, &s.out)
+	s.comes(0, 10) // 1
+	s.comes(1, 0)  // 2
+	waits("it has met a suspect", true, nil)
+	s.pass(2 * durations.SuspectsMeet)
+	waits("it has not given the suspect back", true, nil)
+	s.in[0].Close(&s.out)
+	s.lane.TakeBack(0, false, s.now, &s.out)
+	isSet(s.lane.Changed)
+	s.hand.Settled(s.out.Over, s.now, &s.out)
+	s.do()
+	waits("it has", false, s.lane)
+	if !isSet(s.lane.Changed) {
+		t.Error("nobody is told that its turn has come")
+	}
+	s.in[0] = s.session(s.lane)
+	s.in[0].Opened(1, 0, s.now, &s.out)
+	s.comes(0, 11) // 3
+	s.took("in its turn", "[3]")
+	s.endAll()
+	s.settled(0)
+	s.stage.in = s.in[0]
+	s.deliver(1, func(m *Message) { m.Raw.Redelivered = true }) // 4
+	s.took("one that has come back, and may be ahead of a suspect", "[4]")
+	s.endAll()
+	s.comes(0, 0) // 5
+	s.took("one that comes for the first time", "[2]", "[5]")
+}
+
+func TestALaneThatIsNotConsumedHereForgetsItsSuspects(t *testing.T) {
+	s := newSuspects(t, Limits{})
+	s.comes(0, 10)
+	s.comes(1, 11)
+	s.comes(2, 0)
+	s.lane.TakeBack(0, false, s.now, &s.out)
+	s.lane.ForgetsSuspects(s.now, &s.out)
+	s.pass(durations.SuspectsMeet)
+	s.took("the first lane has none", "[2]")
+	s.in[1].lane.ForgetsSuspects(s.now, &s.out)
+	s.do()
+	s.took("no lane has any", "[3]")
+}
+
+// With one lane its session alone sees to it that a crash counts against no other message.
+func TestOneLaneTakesNoTurns(t *testing.T) {
+	s := newStage(t, Limits{Slots: 2})
+	s.deliver(1, func(m *Message) { m.Deaths, m.Raw = 10, amqp.Delivery{DeliveryTag: s.tag, Redelivered: true} })
+	s.took("at once", "[1]")
+	if !s.lane.HasTurn() || !s.lane.State(s.now.Add(time.Second)).Kept.IsZero() {
+		t.Error("a lane waits for its own suspects")
+	}
+}
