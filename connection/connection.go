@@ -52,9 +52,9 @@ import (
 var ErrClosed = rehop.WithClass(errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn"), rehop.ClassBug)
 
 // closeTimeout bounds Conn.Close and Session.Close: the goodbye of a live broker takes
-// milliseconds, a dead one never answers. Together with the defaults of a Producer's
-// Close and a consumer's stop it stays under 30 s, the time that a container has to
-// stop.
+// milliseconds, a dead one never answers. A consumer's stop by default and this stay under
+// 30 s, the time that a container has to stop. The page services.md of the documentation adds up
+// what else a service stops.
 const closeTimeout = 5 * time.Second
 
 // closeGrace bounds the goodbye to a connection that nobody has used.
