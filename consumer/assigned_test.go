@@ -21,6 +21,7 @@ import (
 // process is one of several that consume the same shards, with a Conn of its own.
 type process struct {
 	w    *fixture
+	to   func(ctx context.Context, network, address string) (net.Conn, error)
 	c    *consumer.Consumer
 	log  *lines
 	stop func() error
@@ -34,7 +35,13 @@ type process struct {
 // process starts a process.
 func (w *fixture) process(s topology.Shards, handle consumer.Handler, change ...func(*consumer.Config)) *process {
 	w.Helper()
-	p := &process{w: w, log: &lines{}, queues: map[string]int{}}
+	return w.processTo(w.broker.Dial, s, handle, change...)
+}
+
+// processTo starts a process that dials so.
+func (w *fixture) processTo(to func(ctx context.Context, network, address string) (net.Conn, error), s topology.Shards, handle consumer.Handler, change ...func(*consumer.Config)) *process {
+	w.Helper()
+	p := &process{w: w, to: to, log: &lines{}, queues: map[string]int{}}
 	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: p.dial, Name: "process"})
 	if err != nil {
 		w.Fatal(err)
@@ -63,7 +70,7 @@ func (p *process) dial(ctx context.Context, network, address string) (net.Conn, 
 	if p.dead {
 		return nil, errors.New("the process is dead")
 	}
-	c, err := p.w.broker.Dial(ctx, network, address)
+	c, err := p.to(ctx, network, address)
 	p.sockets = append(p.sockets, c)
 	return c, err
 }

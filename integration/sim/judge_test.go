@@ -168,7 +168,7 @@ func (w *trial) judgeLetters(s account.Story) {
 		case rehop.CausePermanent:
 			ok = w.permanent[s.ID]
 		case rehop.CauseCrashLoop:
-			guilty := w.interruptions() >= route.DeliveryLimit/4 || w.isCrasher(s.ID)
+			guilty := w.interruptions() >= route.DeliveryLimit/4 || w.isCrasher(s.ID) || w.wasStuck(s.ID)
 			if w.crasher > 0 && w.shards > 1 && w.inOtherShard(s.ID) {
 				guilty = true
 			}

@@ -24,6 +24,7 @@ var kinds = []struct {
 	{"crash in order", func(m maker, p *plan) { m.crashes(p, pick(m, 1, 1, 2)) }},
 	{"shards", maker.sharded},
 	{"stop", maker.stops},
+	{"stuck", maker.stuckMessage},
 }
 
 // lateOnes has a process that begins with a message, and does not know yet that the broker has

@@ -16,7 +16,7 @@ type sought struct {
 }
 
 var all = slices.Concat(
-	of(services, "", mutants), of(services, "stop", stopMutants), of(services, "shards", shardMutants),
+	of(services, "", mutants), of(services, "stop", stopMutants), of(services, "shards", shardMutants), of(services, "stuck", stuckMutants),
 	of(databases, "", databaseMutants),
 )
 
