@@ -121,8 +121,8 @@ type health struct {
 
 	mu       sync.Mutex
 	idle     idleness
-	why      error       // nothing is consumed
-	since    time.Time   // then
+	why      error       // unless idle is none: why nothing is consumed
+	since    time.Time   // and since when
 	run      *run        // that is running
 	policies fault.Fault // that break promises
 	missing  fault.Fault // parts of the topology
