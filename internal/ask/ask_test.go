@@ -42,7 +42,7 @@ type leaderless struct {
 
 func (c *leaderless) Write(p []byte) (int, error) {
 	if c.silent.Load() && bytes.Contains(p, []byte{0, 50, 0, 10}) { // queue.declare
-		time.Sleep(260 * time.Millisecond)
+		<-time.After(260 * time.Millisecond)
 	}
 	return c.Conn.Write(p)
 }
