@@ -3,7 +3,6 @@ package consumer
 import (
 	"sync/atomic"
 
-	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -65,12 +64,9 @@ func (s *session) firstLook() (mayBeNew bool) {
 	if !delicate && !inOrder {
 		return false
 	}
-	channel, err := r.conn.Session(r.stop, connection.Consume) // a refusal closes it
-	if err != nil {
-		return false
-	}
-	defer func() { _ = channel.Close() }() // nothing is in flight on it
-	depth, err := ask.DepthOf(r.stop, channel, r.queue)
+	aside := ask.Aside{Conn: r.conn}
+	defer aside.Close()
+	depth, err := aside.DepthOf(r.stop, r.queue)
 	if err != nil {
 		return false
 	}

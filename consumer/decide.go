@@ -94,6 +94,22 @@ func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery) *work.Instruction {
 	return &work.Instruction{Move: hand.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d), Limit: header.Limit(t.frame), Instead: t.leave(d)}
 }
 
+// unbegun returns the instruction for a message that no worker has had, and that should not go back. One
+// that is not due goes where it has to wait on, or keeps its due time.
+func (t *terms) unbegun(raw amqp.Delivery, d *Delivery, now time.Time) *work.Instruction {
+	i := t.toTheEnd(raw, d)
+	early, ok := t.decideEarly(raw, d, now)
+	switch {
+	case !ok:
+	case early.Move == hand.Copy:
+		early.Instead = i.Instead
+		return &early.Instruction
+	default: // a worker would hold it
+		i.Retry.Due = now.Add(early.Keep)
+	}
+	return i
+}
+
 func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
 	switch res.outcome.Action {
 	case ActionDone, ActionDiscard:

@@ -319,6 +319,55 @@ func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T)
 	}
 }
 
+// What no worker has had goes to the end of its queue as well, or where it has to wait on. It is still early when it
+// comes again.
+func TestAMessageThatNoWorkerHasHadWaitsOn(t *testing.T) {
+	waits := routeOf(topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour}, Engine: topology.EngineRepublish})
+	none := routeOf(topology.WorkQueue{Name: "orders"})
+	end := route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@1"}
+	until := func(d time.Duration) amqp.Table { return amqp.Table{header.NotBefore: now.Add(d).UnixMilli()} }
+	for _, tt := range []struct {
+		rule  string
+		route route.Facts
+		raw   amqp.Delivery
+		to    route.Target
+		early time.Duration // that the copy is early by when it comes again at once
+	}{
+		{"due", waits, republished(1, until(0)), end, 0},
+		{"after a RetryAfter", waits, republished(1, until(30*time.Minute)), waits.Waits[1].At, 30 * time.Minute},
+		{"its wait was cut short, and each wait is too long", waits, republished(1, amqp.Table{header.Due: now.Add(5 * time.Second).UnixMilli()}), end, 5 * time.Second},
+		{"without waits", none, republished(1, until(time.Minute)), end, time.Minute},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			on := termsOf(tt.route)
+			var d Delivery
+			if err := d.read(&on.route, tt.raw); err != nil {
+				t.Fatal(err)
+			}
+			i := on.unbegun(tt.raw, &d, now)
+			if i.Move != hand.Copy || i.To != tt.to {
+				t.Errorf("%+v, want a copy to %v", i, tt.to)
+			}
+			if tt.to != end {
+				if !i.Retry.NotBefore.Equal(now.Add(tt.early)) {
+					t.Errorf("%+v, want it not before %v", i, now.Add(tt.early))
+				}
+				return
+			}
+			p, _ := i.Publishing(tt.raw, now)
+			again := amqp.Delivery{Exchange: end.Exchange, RoutingKey: end.RoutingKey, Headers: p.Headers}
+			if err := d.read(&on.route, again); err != nil {
+				t.Fatal(err)
+			}
+			_, early := on.decideEarly(again, &d, now)
+			_, over := on.decideEarly(again, &d, now.Add(tt.early))
+			if d.Attempt != 2 || early != (tt.early > 0) || over {
+				t.Errorf("attempt %d comes again: early %t, and after %v %t", d.Attempt, early, tt.early, over)
+			}
+		})
+	}
+}
+
 // The dates on a letter are for its dead-letter queue if a consumer of that has put it off.
 // Those that a letter of the broker has were for its work queue.
 func TestALetterIsTooEarlyWhereItWasPutOff(t *testing.T) {

@@ -100,3 +100,52 @@ func TestAWaitThatIsDeletedIsNotCutShort(t *testing.T) {
 		})
 	}
 }
+
+// A message that waits on after a RetryAfter has been in hand through many lost sessions, and so goes to the end of
+// its queue by a copy. The copy keeps the time before which nobody may handle it.
+func TestAMessageThatGoesToTheEndIsNotHandledTooEarly(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		const off = 3 * time.Hour
+		w.publish(1)
+		began := time.Now()
+		release := make(chan struct{})
+		var handled time.Duration
+		c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			switch {
+			case d.ID == id(0) && d.Attempt == 1:
+				return consumer.RetryAfter(off, errBroken)
+			case d.ID == id(0):
+				handled = time.Since(began)
+				return nil
+			}
+			select {
+			case <-release:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, consumer.Config{Concurrency: 1, Prefetch: 2})
+		time.Sleep(30 * time.Second)
+		w.publish(1) // which keeps the only handler
+		time.Sleep(5 * time.Minute)
+		for range 10 { // half of the delivery limit
+			w.broker.Cut("")
+			time.Sleep(10 * time.Second)
+		}
+		time.Sleep(90 * time.Second) // until another message comes beside one of which consumers may have died
+		if unacked, ready := w.inHand(); unacked != 2 {
+			w.Fatalf("%d messages are in hand and %d in the queue, want both in hand", unacked, ready)
+		}
+		c.Pause()
+		time.Sleep(time.Second)
+		c.Resume()
+		close(release)
+		time.Sleep(2 * off)
+		if handled < off || handled > off+10*time.Minute {
+			w.Errorf("it is handled after %v, want %v or little more", handled, off)
+		}
+		w.stopped(stop)
+		w.has(w.orders.Name)
+		w.has(w.orders.DeadLetterQueue().Name)
+	})
+}

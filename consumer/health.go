@@ -124,8 +124,8 @@ type health struct {
 
 	mu       sync.Mutex
 	idle     idleness
-	why      error       // nothing is consumed
-	since    time.Time   // then
+	why      error       // unless idle is none: why nothing is consumed
+	since    time.Time   // and since when
 	run      *run        // that is running
 	policies fault.Fault // that break promises
 	missing  fault.Fault // parts of the topology
@@ -226,10 +226,10 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 		return lost
 	}
 	switch {
+	case h.idle == other: // which tells what it meets there
+		return nil
 	case h.stuck.Err != nil && h.idle != lasts: // consumed for a moment, or lost again
 		return &rehop.HealthError{Degraded: now.Sub(h.stuck.Since) < durations.Lost, Since: h.stuck.Since, Cause: h.stuck.Err}
-	case h.idle == other:
-		return nil
 	case h.idle != none:
 		return &rehop.HealthError{Degraded: h.idle == chosen || h.idle == passing && now.Sub(h.since) < durations.Lost, Since: h.since, Cause: h.why}
 	}

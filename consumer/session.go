@@ -331,9 +331,10 @@ func (s *session) askAtTheEnd(ctx context.Context) error {
 // errRewired ends a session whose route is not that of the queue any more.
 var errRewired = errors.New("consumer: copies are not confirmed, and the queue has other waits by now: consuming begins anew")
 
-// Copy sends messages that no worker has had to the end of the queue, because a return may count
-// towards their delivery limit. It is called by package work.
+// Copy sends messages that no worker has had to the end of the queue, or where they have to wait on, because
+// a return may count towards their delivery limit. It is called by package work.
 func (r *run) Copy(ms []*hand.Message) {
+	now := time.Now()
 	var tasks []work.Task
 	for _, m := range ms {
 		a := attemptOf(m)
@@ -341,7 +342,7 @@ func (r *run) Copy(ms []*hand.Message) {
 		a.Delivery, a.ctx = &a.first, a.in.Copying
 		_ = a.read(&t.route, m.Raw) // it is not handled here
 		a.ending = &ending{decision: requeue}
-		a.Instruction = *t.toTheEnd(m.Raw, a.Delivery)
+		a.Instruction = *t.unbegun(m.Raw, a.Delivery, now)
 		tasks = append(tasks, work.Task{Message: m, Instruction: &a.Instruction})
 	}
 	r.copies.Send(tasks...)

@@ -25,6 +25,7 @@ import (
 type hostile struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	queue string
+	only  string // id of the message; "": every one of the queue
 	cured atomic.Bool
 
 	mu         sync.Mutex
@@ -107,7 +108,11 @@ func (c *hostileConn) Read(p []byte) (int, error) {
 		}
 		c.rest = append(head, payload...)
 		deliver := append([]byte{byte(len(c.of.queue))}, c.of.queue+"\xce"...)
-		if head[0] == 1 && bytes.HasPrefix(payload, []byte{0, 60, 0, 60}) && bytes.HasSuffix(payload, deliver) && !c.of.cured.Load() {
+		refused := head[0] == 1 && bytes.HasPrefix(payload, []byte{0, 60, 0, 60}) && bytes.HasSuffix(payload, deliver)
+		if c.of.only != "" {
+			refused = head[0] == 2 && bytes.Contains(payload, append([]byte{byte(len(c.of.only))}, c.of.only...))
+		}
+		if refused && !c.of.cured.Load() {
 			c.ended.Store(true)
 			c.Conn.Close()
 			c.of.mu.Lock()
@@ -182,6 +187,53 @@ func TestAMessageThatCannotBeHandedOver(t *testing.T) {
 		}
 		if open, _, _ := h.counts(); open != 2 {
 			w.Errorf("%d sockets are open, want two again", open)
+		}
+	})
+}
+
+// Each lost socket counts for the messages that were delivered before it, too. In order all of them are in hand
+// when the next session begins.
+func TestAMessageThatCannotBeHandedOverTakesNoOtherAlong(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		w.publish(8, keyed("a"))
+		w.cannotHandOver().only = id(4)
+		_, stop := w.start(slowly(100*time.Millisecond), consumer.Config{KeyLimit: 1})
+		time.Sleep(5 * time.Minute)
+		w.has(w.orders.DeadLetterQueue().Name, id(4))
+		w.has(w.orders.Name)
+		w.stopped(stop)
+	})
+}
+
+// A shard that another process is to handle is no fault of this one, whatever it has met there.
+func TestAShardThatIsElsewhereIsNoFaultHere(t *testing.T) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
+		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		h := &hostile{dial: w.broker.Dial, only: "guilty"}
+		handle := func(context.Context, *consumer.Delivery) error { return nil }
+		first := w.processTo(h.Dial, s, handle)
+		time.Sleep(20 * time.Second)
+		w.publishTo("bills.03", "guilty", "a")
+		time.Sleep(10 * time.Second)
+		if first.c.Health() == nil {
+			w.Error("the process that cannot handle the message is healthy")
+		}
+		all := []*process{first}
+		for range 3 { // of which the last one takes that shard over, and the one before it is to be next
+			all = append(all, w.processTo(h.Dial, s, handle))
+			time.Sleep(2 * time.Minute)
+		}
+		if all[3].c.Health() == nil {
+			w.Error("the process that has the shard now is healthy")
+		}
+		h.cured.Store(true)
+		time.Sleep(5 * time.Minute)
+		w.has("bills.03")
+		for _, p := range all {
+			if err := p.c.Health(); err != nil {
+				w.Errorf("Health = %v after the message has come, want nil", err)
+			}
+			w.stopped(p.stop)
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/durations"
-	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -23,15 +22,24 @@ func (r *run) watchBroker(s *session) {
 		found := s.terms.route
 		r.lookAtPolicies(s.Stop, found)
 		for due := time.Now().Add(durations.BrokerLook); ; {
-			next := durations.CopiesLook
-			if since := r.copies.Unconfirmed.Since(); !since.IsZero() {
-				if wait := durations.ResolveAfter - time.Since(since); wait > 0 {
-					next = min(next, wait)
-				} else if r.lookAtCopies(s) {
+			next := time.Until(due)
+			since, begins := r.copies.Unconfirmed.Since()
+			if !since.IsZero() {
+				wait := durations.ResolveAfter - time.Since(since)
+				if wait <= 0 && r.lookAtCopies(s) {
 					return
+				} else if wait <= 0 {
+					wait = durations.CopiesLook
 				}
+				next = min(next, wait)
 			}
-			if !pause.While(s.Stop, s.Copying, next) {
+			select {
+			case <-begins:
+				continue
+			case <-time.After(next):
+			case <-s.Stop.Done():
+				return
+			case <-s.Copying.Done():
 				return
 			}
 			if time.Now().Before(due) {

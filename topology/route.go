@@ -26,6 +26,9 @@ func (a Address) String() string { return route.Target(a).String() }
 // Route tells a consumer about a queue that others declared: where a failed attempt
 // waits and where a dead letter goes. The queue's own arguments stay as they are. A Route
 // is a [Source].
+//
+// For a dead-letter queue of rehop take a [DeadLetterQueue]. The consumer of a Route takes a letter
+// for a message of that queue: a letter that it puts off names that queue as the one where it failed.
 type Route struct {
 	// Queue to consume.
 	Queue string

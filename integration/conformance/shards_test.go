@@ -166,12 +166,14 @@ func TestProcessesShareShards(t *testing.T) {
 		}
 		sent := map[string][]string{}
 		send := func() {
-			for n := range keys {
-				key := fmt.Sprint("customer-", n)
+			var messages []producer.Message
+			for n := range 2 * keys { // two of each key, which free handlers would handle side by side
+				key := fmt.Sprint("customer-", n/2)
 				id := fmt.Sprintf("%s-%s-%03d", e.prefix, key, len(sent[key]))
-				e.publish(producer.Message{RoutingKey: s.Queue(key), OrderKey: key, ID: id})
+				messages = append(messages, producer.Message{RoutingKey: s.Queue(key), OrderKey: key, ID: id})
 				sent[key] = append(sent[key], id)
 			}
+			e.publishAll(messages)
 		}
 		// share waits until each of these processes, and nobody else, handles so many shards.
 		share := func(each int, of ...process) {

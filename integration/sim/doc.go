@@ -61,6 +61,9 @@
 //	          "rejected" come only
 //	          where a queue was deleted: an exchange that is missing, or is put back,
 //	          makes no letter. There are no others.
+//	stuck     A message that the broker cannot hand over ends the socket at each delivery. It takes no other of its queue
+//	          along, and handlers get the messages of the other queues of its process meanwhile. A quorum queue makes
+//	          it a letter, "crash-loop"; from a classic one it comes when it can be handed over.
 //	doubled   A message ends once, unless a fault, or a caller who published it
 //	          again, lies between its first publish and its last end. A stop doubles
 //	          nothing but the work of handlers that do not heed it.
@@ -103,7 +106,7 @@
 // # One kind of scenario
 //
 // Some kinds of scenarios are rare among the random ones, and have names, see kinds: rush,
-// hold, late, share, in place, in place in order, crash, crash in order, crash apart, shards, stop. Only those of one kind run
+// hold, late, share, in place, in place in order, crash, crash in order, crash apart, shards, stop, stuck. Only those of one kind run
 // with
 //
 //	go test -tags rehopsim -timeout 0 -v -run TestSim -kind "in place" -for 10m -violations 5

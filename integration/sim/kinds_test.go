@@ -25,6 +25,7 @@ var kinds = []struct {
 	{"shards", maker.sharded},
 	{"stop", maker.stops},
 	{"crash apart", maker.crashesApart},
+	{"stuck", maker.stuckMessage},
 }
 
 // lateOnes has a process that begins with a message, and does not know yet that the broker has

@@ -33,6 +33,7 @@ type plan struct {
 	turns     bool // likewise through faults, but where the pages say that it does not
 	keys      int  // of the messages, in turns; 0: orderKeys
 	crasher   int  // number of the message that ends each process whose handler gets it; 0: none
+	stuck     stuckPlan
 	measured  bool // with hooks for metrics: without them copies go together
 	producers []producerPlan
 	consumers []consumerPlan
@@ -696,7 +697,7 @@ func (p plan) faultsEnd() (end time.Duration) {
 			end = max(end, m.at)
 		}
 	}
-	end = max(end, p.lanes.at+p.lanes.lasts)
+	end = max(end, p.lanes.at+p.lanes.lasts, p.stuck.until)
 	return max(end, p.away.from+p.away.lasts)
 }
 
@@ -790,6 +791,9 @@ func (p plan) String() string {
 	}
 	if p.crasher > 0 {
 		fmt.Fprintf(&s, "message %d ends each process whose handler gets it\n", p.crasher)
+	}
+	if p.stuck.n > 0 {
+		fmt.Fprintf(&s, "message %d cannot be handed over until %v\n", p.stuck.n, p.stuck.until)
 	}
 	if p.lanes.tickets > 0 {
 		fmt.Fprintf(&s, "from %v on %d tickets for the lanes %v, and for %v a process with the lanes %v\n", p.lanes.at, p.lanes.tickets, lanes, p.lanes.lasts, p.lanes.others)

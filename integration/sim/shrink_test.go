@@ -54,6 +54,9 @@ func smallerPlans(p plan) (all []plan) {
 	if p.crasher > 0 {
 		add(func(q *plan) { q.crasher = 0 })
 	}
+	if p.stuck.n > 0 {
+		add(func(q *plan) { q.stuck = stuckPlan{} })
+	}
 	if p.lanes.tickets > 0 {
 		add(func(q *plan) { q.lanes = lanesPlan{} })
 	}

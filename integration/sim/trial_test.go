@@ -150,6 +150,7 @@ func (w *trial) run() (r result) {
 	}
 	stopped.Go(func() { w.watch(ctx) })
 	stopped.Go(func() { w.openDesk(ctx) })
+	stopped.Go(func() { w.othersGoOn(ctx) })
 	var faults sync.WaitGroup
 	for _, f := range w.plan.faults {
 		faults.Go(func() { w.breakLater(ctx, f, operator) })
@@ -212,7 +213,7 @@ func (w *trial) network(name string) *network {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.networks[name] == nil {
-		w.networks[name] = newNetwork(w.broker.Dial)
+		w.networks[name] = newNetwork(w.handsOver(name, w.broker.Dial))
 		if w.shards > 0 && w.single {
 			w.networks[name].most = 3 * stormDials
 		}

@@ -70,9 +70,13 @@ const looks = 8
 // ways is how often the way to a broker is measured.
 const ways = 4
 
-// DepthOf asks the broker for the depth of a queue, and once more while it is unknown.
+// DepthOf asks the broker for the depth of a queue, and once more while it is unknown and ctx leaves time for
+// an answer.
 func DepthOf(ctx context.Context, channel *connection.Session, queue string) (d Depth, err error) {
-	for range looks {
+	for i := range looks {
+		if end, ok := ctx.Deadline(); ok && i > 0 && time.Until(end) < 2*silence {
+			break
+		}
 		var q amqp.Queue // a call that is left may still write to it
 		asked := time.Now()
 		err = channel.Do(ctx, func(ch *amqp.Channel) (err error) {
@@ -101,6 +105,33 @@ func DepthOf(ctx context.Context, channel *connection.Session, queue string) (d 
 		}
 	}
 	return Depth{Unknown: true}, nil
+}
+
+// Aside asks queues on a channel of its own, which a refusal closes. One goroutine at a time uses it.
+type Aside struct {
+	Conn    *connection.Conn
+	channel *connection.Session // nil before the first question, and after an error
+}
+
+// DepthOf is DepthOf on that channel.
+func (a *Aside) DepthOf(ctx context.Context, queue string) (d Depth, err error) {
+	if a.channel == nil {
+		if a.channel, err = a.Conn.Session(ctx, connection.Consume); err != nil {
+			return Depth{Unknown: true}, err
+		}
+	}
+	if d, err = DepthOf(ctx, a.channel, queue); err != nil {
+		a.Close()
+	}
+	return d, err
+}
+
+// Close closes the channel. Nothing is in flight on it.
+func (a *Aside) Close() {
+	if a.channel != nil {
+		_ = a.channel.Close()
+		a.channel = nil
+	}
 }
 
 // IsGone reports whether a broker has said that there is no such queue. Of one whose node is down it says

@@ -1,6 +1,10 @@
 package ask_test
 
 import (
+	"bytes"
+	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,30 +16,81 @@ import (
 	"github.com/rehop/rehop/rehoptest"
 )
 
+// connected returns a Conn whose broker gives no answer about a queue while that is silent: the zeros, after a while.
+func connected(t *testing.T, silent *atomic.Bool) (*rehoptest.Broker, *connection.Conn) {
+	t.Helper()
+	broker, err := rehoptest.NewBroker(rehoptest.Config{Version: "4.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = broker.Close() })
+	conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		socket, err := broker.Dial(ctx, network, address)
+		return &leaderless{socket, silent}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return broker, conn
+}
+
+type leaderless struct {
+	net.Conn
+	silent *atomic.Bool
+}
+
+func (c *leaderless) Write(p []byte) (int, error) {
+	if c.silent.Load() && bytes.Contains(p, []byte{0, 50, 0, 10}) { // queue.declare
+		<-time.After(260 * time.Millisecond)
+	}
+	return c.Conn.Write(p)
+}
+
+// declared returns a channel on which the queue orders was declared.
+func declared(t *testing.T, conn *connection.Conn) *connection.Session {
+	t.Helper()
+	session, err := conn.Session(t.Context(), connection.Consume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Do(t.Context(), func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare("orders", true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+// A caller with little time gets no answer from a queue that gives none, and keeps the channel: a call that is left would
+// cost it.
+func TestAQuestionEndsBeforeItsCtx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		_, conn := connected(t, &silent)
+		for _, limit := range []time.Duration{time.Second, 10 * time.Second} {
+			session := declared(t, conn)
+			silent.Store(true)
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			depth, err := ask.DepthOf(ctx, session, "orders")
+			cancel()
+			synctest.Wait()
+			if err != nil || !depth.Unknown || session.Err() != nil {
+				t.Errorf("within %v: %+v, %v, the channel %v; want an unknown depth", limit, depth, err, session.Err())
+			}
+			silent.Store(false)
+			_ = session.Close()
+		}
+	})
+}
+
 // A broker that is far away answers late, and that an empty queue is empty is known all the same.
 func TestAnEmptyQueueOfABrokerFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		broker, err := rehoptest.NewBroker(rehoptest.Config{Version: "4.3"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer broker.Close()
-		conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		session, err := conn.Session(t.Context(), connection.Consume)
-		if err != nil {
-			t.Fatal(err)
-		}
+		broker, conn := connected(t, new(atomic.Bool))
+		session := declared(t, conn)
 		defer session.Close()
-		if err := session.Do(t.Context(), func(ch *amqp.Channel) error {
-			_, err := ch.QueueDeclare("orders", true, false, false, false, nil)
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
 		broker.Slow(400 * time.Millisecond)
 		began := time.Now()
 		depth, err := ask.DepthOf(t.Context(), session, "orders")

@@ -165,12 +165,9 @@ func (c *Carriers) exists(ctx context.Context, queue string) bool {
 // ready returns how many messages of a queue are not sent to anybody, -1 if the broker does not
 // say that there is such a queue.
 func (c *Carriers) ready(ctx context.Context, queue string) int {
-	channel, err := c.Conn.Session(ctx, connection.Consume)
-	if err != nil {
-		return -1
-	}
-	defer func() { _ = channel.Close() }() // nothing is in flight on it
-	depth, err := ask.DepthOf(ctx, channel, queue)
+	aside := ask.Aside{Conn: c.Conn}
+	defer aside.Close()
+	depth, err := aside.DepthOf(ctx, queue)
 	if err != nil {
 		return -1
 	}

@@ -34,8 +34,9 @@ const (
 	// order ends for them. Without it such sessions would follow each other at once.
 	HeldEnd = time.Second
 
-	// EndLook is how often a session in order that ends looks for how long its handlers have been at
-	// work. A look costs next to nothing.
+	// EndLook is how often a session in order that is to end looks whether its oldest message has been in hand
+	// for too long, and whether the end can still be awaited. That handlers have returned it is told. A look costs next to
+	// nothing.
 	EndLook = time.Second
 
 	// AcksLimit bounds the wait for a queue to have the acks that were written to it. A queue
@@ -298,8 +299,8 @@ const (
 	// topology: longer than the election of a leader.
 	ResolveAfter = 20 * time.Second
 
-	// CopiesLook is between two such looks, and how often it looks whether copies are confirmed. It trades
-	// the questions for the time until Health names a part, or a new place of the copies is used.
+	// CopiesLook is between two such looks. It trades the questions for the time until Health names a part, or a new
+	// place of the copies is used.
 	CopiesLook = 10 * time.Second
 
 	// ResolveLimit bounds such a look. A broker that does not answer is

@@ -29,11 +29,11 @@ type Group struct {
 	name   string
 	shards int
 
-	members held                // counts this process
-	seated  held                // has the seat
-	looks   *connection.Session // asks; nil before the first look
-	seat    int                 // -1: none
-	rest    int                 // looks until it tries again to take one
+	members held // counts this process
+	seated  held // has the seat
+	looks   ask.Aside
+	seat    int // -1: none
+	rest    int // looks until it tries again to take one
 }
 
 // New returns the group of the processes that know the same number of shards. Processes that know
@@ -41,7 +41,7 @@ type Group struct {
 // knows. A question that is not answered ends the socket of conn, so nothing else should use it. Leave
 // closes it.
 func New(conn *connection.Conn, name string, shards int) *Group {
-	return &Group{conn: conn, name: name, shards: shards, seat: -1}
+	return &Group{conn: conn, name: name, shards: shards, seat: -1, looks: ask.Aside{Conn: conn}}
 }
 
 // Look returns the roles of this process, and how many processes there are. It takes a seat if
@@ -53,7 +53,7 @@ func (g *Group) Look(ctx context.Context) (roles []Role, processes int, err erro
 	if !g.seated.holds() {
 		g.seat = -1
 	}
-	depth, err := g.depth(ctx, g.membersQueue())
+	depth, err := g.looks.DepthOf(ctx, g.membersQueue())
 	if err != nil {
 		return nil, 0, fmt.Errorf("queue %q, which counts the processes: %w", g.membersQueue(), err)
 	}
@@ -72,7 +72,7 @@ func (g *Group) Seat() int { return g.seat }
 
 // Orphan reports whether the broker says that nobody consumes a queue.
 func (g *Group) Orphan(ctx context.Context, queue string) bool {
-	depth, err := g.depth(ctx, queue)
+	depth, err := g.looks.DepthOf(ctx, queue)
 	return err == nil && depth.Consumers == 0 && !depth.Unknown
 }
 
@@ -150,7 +150,7 @@ func (g *Group) sit(ctx context.Context, processes int) error {
 // take takes a seat if it is free. Its queue belongs to the connection, and its consumer to this
 // Group: other connections are refused the one, and other consumers of the Conn the other.
 func (g *Group) take(ctx context.Context, k int) (took bool, err error) {
-	s, err := g.channel(ctx)
+	s, err := g.conn.Session(ctx, connection.Consume)
 	if err != nil {
 		return false, err
 	}
@@ -162,17 +162,16 @@ func (g *Group) take(ctx context.Context, k int) (took bool, err error) {
 		deliveries, err = ch.Consume(g.seatQueue(k), "", false, true, false, false, nil)
 		return err
 	})
-	if err != nil {
-		g.refused()
-	}
 	switch {
 	case taken(err):
+		_ = s.Close()
 		return false, nil
 	case err != nil:
+		_ = s.Close()
 		return false, err
 	}
 	g.seated.end() // the seat of before
-	g.seated, g.looks, g.seat = held{s, deliveries}, nil, k
+	g.seated, g.seat = held{s, deliveries}, k
 	return true, nil
 }
 
@@ -191,36 +190,6 @@ func denied(err error) error {
 		return fmt.Errorf("give the user configure and read on it: %w", err)
 	}
 	return err
-}
-
-func (g *Group) depth(ctx context.Context, queue string) (ask.Depth, error) {
-	s, err := g.channel(ctx)
-	if err != nil {
-		return ask.Depth{}, err
-	}
-	depth, err := ask.DepthOf(ctx, s, queue)
-	if err != nil {
-		g.refused()
-	}
-	return depth, err
-}
-
-// refused lets go of the channel, which the refusal has closed.
-func (g *Group) refused() {
-	_ = g.looks.Close()
-	g.looks = nil
-}
-
-// channel returns a channel that a refusal may close.
-func (g *Group) channel(ctx context.Context) (*connection.Session, error) {
-	if g.looks == nil || g.looks.Err() != nil {
-		s, err := g.conn.Session(ctx, connection.Consume)
-		if err != nil {
-			return nil, err
-		}
-		g.looks = s
-	}
-	return g.looks, nil
 }
 
 // held is a consumer of a queue that nothing is published to. Its zero value holds nothing.

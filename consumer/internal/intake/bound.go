@@ -40,6 +40,13 @@ func (b *Bound) set(most int, handled int64, now time.Time) {
 	b.most, b.since, b.handled, b.after = max(1, most), now, handled, durations.BoundRises
 }
 
+// OneAtATime has one message in hand at a time, until none is left that has come before, as where consumers may
+// have died of them.
+func (b *Bound) OneAtATime(handled int64, now time.Time) {
+	b.set(1, handled, now)
+	b.suspects = true
+}
+
 // Lift takes the bound away, but not that of suspects: a crash would count against all messages
 // in hand.
 func (b *Bound) Lift() {

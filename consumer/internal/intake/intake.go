@@ -66,16 +66,16 @@ type Session struct {
 	reopens   <-chan time.Time // no message begins to be handled until then
 	again     bool             // the latest message was delivered before
 	live      *liveness
-	tasks     sync.WaitGroup      // beside the fetching
-	out       hand.Out            // of the goroutine of Run
-	counting  *connection.Session // of the task that asks the queue, nil before the first
+	tasks     sync.WaitGroup // beside the fetching
+	out       hand.Out       // of the goroutine of Run
+	counting  ask.Aside      // of the task that asks the queue
 }
 
 // Open starts to consume. The Session must be closed.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
 	s := &Session{Config: cfg, version: cfg.Channel.Server().Version,
 		cancelled: cfg.Channel.Channel().NotifyCancel(make(chan string, 1)),
-		suspicion: suspicion{half: cfg.DeliveryLimit / 2}}
+		suspicion: suspicion{half: cfg.DeliveryLimit / 2}, counting: ask.Aside{Conn: cfg.Conn}}
 	return s, s.start(ctx, s.first(s.base()), s.base())
 }
 
@@ -182,7 +182,5 @@ func (s *Session) Tag() string { return s.tag }
 func (s *Session) Close() {
 	s.Consumer.Fetching(0)
 	s.tasks.Wait()
-	if s.counting != nil {
-		_ = s.counting.Close() // nothing is in flight on it
-	}
+	s.counting.Close()
 }

@@ -22,6 +22,7 @@ type Unconfirmed struct {
 	failing map[route.Target]*failing
 	some    atomic.Bool // there are failing ones
 	missing error       // parts of the topology
+	begins  chan struct{}
 }
 
 // failing says why the copies to one place are not confirmed.
@@ -33,7 +34,7 @@ type failing struct {
 }
 
 func newUnconfirmed() *Unconfirmed {
-	return &Unconfirmed{failing: map[route.Target]*failing{}}
+	return &Unconfirmed{failing: map[route.Target]*failing{}, begins: make(chan struct{})}
 }
 
 // held notes one more message whose copy to a place was not confirmed.
@@ -44,7 +45,10 @@ func (u *Unconfirmed) held(to route.Target) {
 	if f == nil {
 		f = &failing{since: time.Now()}
 		u.failing[to] = f
-		u.some.Store(true)
+		if !u.some.Swap(true) {
+			close(u.begins)
+			u.begins = make(chan struct{})
+		}
 	}
 	f.messages++
 }
@@ -123,12 +127,13 @@ func (u *Unconfirmed) Check(queue string, full time.Time, messages int, now time
 	return &rehop.HealthError{Degraded: true, Since: u.since(), Cause: fmt.Errorf("consumer: queue %q: messages are held until their copies are confirmed%s", queue, u.causes())}
 }
 
-// Since returns since when copies to some place have been failing, the zero time if none are.
-func (u *Unconfirmed) Since() (since time.Time) {
+// Since returns since when copies to some place have been failing, the zero time if none are. begins is closed
+// when some begin to.
+func (u *Unconfirmed) Since() (since time.Time, begins <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.forgetOld(time.Now())
-	return u.since()
+	return u.since(), u.begins
 }
 
 // since needs u.mu held.

@@ -165,3 +165,33 @@ func TestCopiesOfMessagesThatNoWorkerHadCountAsSlots(t *testing.T) {
 		is("none is left", -1, 0)
 	})
 }
+
+func TestWhoWaitsIsToldWhenCopiesBeginToFail(t *testing.T) {
+	u := newUnconfirmed()
+	to := route.Target{RoutingKey: "orders.dlq"}
+	for range 2 {
+		since, begins := u.Since()
+		if !since.IsZero() {
+			t.Fatalf("copies have been failing since %v", since)
+		}
+		u.held(to)
+		select {
+		case <-begins:
+		default:
+			t.Fatal("nobody is told")
+		}
+		if since, begins = u.Since(); since.IsZero() {
+			t.Fatal("nothing is known of it")
+		}
+		u.held(route.Target{RoutingKey: "orders.wait.1"})
+		select {
+		case <-begins:
+			t.Fatal("it is told of another place, and looks at all of them")
+		default:
+		}
+		for _, at := range []route.Target{to, {RoutingKey: "orders.wait.1"}} {
+			u.over(at)
+			u.works(at)
+		}
+	}
+}

@@ -6,6 +6,16 @@ var stopMutants = []mutant{
 		"	last := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace-durations.LastSecond, func()", "	last := time.AfterFunc(0, func()"}}},
 }
 
+// stuckMutants are found by scenarios of the kind "stuck".
+var stuckMutants = []mutant{
+	{"queues never part", []edit{{"consumer/place.go",
+		"	p.apart = p.apart || p.partings != partings\n", ""}}},
+	{"a queue in order meets a message that cannot be handed over with all of its prefetch", []edit{{"consumer/place.go",
+		"		if r.ordered() { // each", "		if r.ordered() && r.place.failed < 0 { // each"}}},
+	{"a shard that is another's stays a fault", []edit{{"consumer/health.go",
+		"	case h.idle == other: // which tells what it meets there\n		return nil\n	case h.stuck.Err", "	case h.stuck.Err"}}},
+}
+
 // shardMutants are found by scenarios of the kind "shards".
 var shardMutants = []mutant{
 	{"a second process keeps a shard that the owner is ready for", []edit{{"consumer/internal/group/shard.go",
