@@ -88,6 +88,7 @@ type Difference struct {
 	//	exchange-kind       an exchange has another kind
 	//	exchange-arguments  an exchange has another alternate exchange
 	//	exchange-lifetime   an exchange is not durable, or is deleted by itself, or internal
+	//	policy-missing      a queue of others loses messages, because neither its arguments nor a policy give it dead letters
 	//	shard-unread        a shard of a larger Count has messages and no consumer
 	//	target-refuses      a queue that messages are delayed to refuses messages when it is full
 	//	queue-extra         a queue that the plan does not have, such as a wait of an earlier schedule
