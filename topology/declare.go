@@ -188,6 +188,7 @@ type declaration struct {
 	specs   []Spec
 	version connection.Version
 	adds    bool // what is missing
+	again   bool // what exists, to see its form
 
 	mu   sync.Mutex // of several callers
 	have found

@@ -641,6 +641,9 @@ func (d *comparison) limit() {
 func (d *comparison) weak() {
 	for _, q := range d.plan.queues {
 		form, seen := d.have.queues[q.Name]
+		if d.have.to == nil { // nor are policies known, which may have mended it
+			return
+		}
 		effect, remedy := heldAdvice(d.have.vhost, q.Name, q.Args, form.Definition, d.plan.Version)
 		if !seen || q.role != workRole || effect == "" {
 			continue

@@ -63,6 +63,18 @@ func ExampleVerify() {
 	// true 0
 }
 
+// Without the management API, the broker tells of another form only where it is asked to declare it.
+func ExampleVerifyByDeclaring() {
+	ctx, conn, stop := connect()
+	defer stop()
+	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "orders"}))
+
+	drift, err := topology.VerifyByDeclaring(ctx, conn, topology.WorkQueue{Name: "orders", SingleActiveConsumer: true})
+	check(err)
+	fmt.Println(drift.Differences[0].Code, drift.Differences[0].Found)
+	// Output: queue-arguments x-single-active-consumer none
+}
+
 // A program finds out before it starts whether its user may do what it will. RabbitMQ tells
 // an administrator, by the management API.
 func ExampleVerifyAs() {

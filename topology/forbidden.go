@@ -31,7 +31,7 @@ func VerifyAs(ctx context.Context, conn *connection.Conn, roles []Role, specs ..
 			return Drift{}, rehop.WithClass(fmt.Errorf("topology: roles[%d] is %q, want %q, %q or %q", i, role, RoleDeclare, RoleConsume, RolePublish), rehop.ClassBug)
 		}
 	}
-	return verify(ctx, conn, roles, specs)
+	return verify(ctx, conn, verification{roles: roles}, specs)
 }
 
 // permitted adds to drift what the user may not do of these roles.

@@ -32,7 +32,7 @@ type shows interface {
 }
 
 // observe returns what the broker has of the specifications: by the management API, and by
-// AMQP alone if that cannot be asked.
+// AMQP alone if that cannot be asked. Then the forms are seen only if d says to declare what exists again.
 func (c *caller) observe(d *declaration) (have observed, err error) {
 	api := transport.Inside.Conn(c.conn).Management()
 	why := errors.New("connection.Config.ManagementURL is empty")
@@ -50,7 +50,12 @@ func (c *caller) observe(d *declaration) (have observed, err error) {
 		}
 	}
 	have, err = c.look(d.plan.parts())
-	have.unseen = append([]string{fmt.Sprintf("arguments, bindings, policies and limits, because AMQP does not show them, and extra parts: %v", why)}, have.unseen...)
+	hidden := "arguments, bindings, policies and limits"
+	if err == nil && d.again {
+		hidden = "bindings, policies and limits"
+		err = c.learnForms(d, &have)
+	}
+	have.unseen = append([]string{fmt.Sprintf("%s, because AMQP does not show them, and extra parts: %v", hidden, why)}, have.unseen...)
 	return have, err
 }
 

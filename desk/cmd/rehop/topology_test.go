@@ -94,6 +94,8 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"permissions that cannot be seen are said to be", "verify " + file + " --role declare,consume", exitPartly, "? permissions of user \"guest\": connection.Config.ManagementURL is empty"},
 		{"a role that is none, of a broker", "verify " + file + " --role admin", exitUsage, `--role is "admin", want declare, consume or publish`},
 		{"a file has no user", "verify " + file + " --role consume --definitions " + empty, exitUsage, "--role is for the user of a broker"},
+		{"arguments of a file need no declaration", "verify " + file + " --by-declaring --definitions " + empty, exitUsage, "--by-declaring asks a broker by AMQP alone"},
+		{"what is missing is not declared", "verify " + file + " --by-declaring", exitPartly, "+ queue bills (queue-missing)"},
 		{"a broker that lacks all", "verify " + file, exitPartly, "the broker is not as planned"},
 	} {
 		s.run(tt.code, append([]string{"topology"}, strings.Fields(tt.line)...)...)
@@ -111,6 +113,10 @@ func TestATopologyIsReviewed(t *testing.T) {
 	s.declare(specs...)
 	s.run(exitDone, "topology", "verify", file)
 	s.prints("no difference in what was looked at", "? arguments, bindings")
+	s.run(exitDone, "topology", "verify", file, "--by-declaring")
+	s.prints("no difference in what was looked at", "? bindings, policies and limits")
+	s.run(exitPartly, "topology", "verify", classic, "--by-declaring")
+	s.prints("~ queue bills (queue-type)")
 	s.in = strings.NewReader(string(text))
 	s.run(exitDone, "topology", "verify", "-", "-o", "json")
 	var drift topology.Drift
