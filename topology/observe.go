@@ -11,7 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -111,7 +111,7 @@ func (c *caller) look(parts []part) (have observed, err error) {
 		if err != nil {
 			return observed{}, fmt.Errorf("topology: %s: %w", s.what, err)
 		}
-		have.parts[at] = refused == nil || refused.Code != amqp.NotFound || rehop.ClassOf(refused) == rehop.ClassTransient
+		have.parts[at] = refused == nil || !ask.IsGone(refused)
 		have.denied[at] = refused != nil && refused.Code == amqp.AccessRefused
 		if refused != nil && have.parts[at] {
 			have.unseen = append(have.unseen, fmt.Sprintf("%s: %s", at, refused.Reason))
