@@ -94,6 +94,21 @@ func ExampleVerifyAs() {
 	// Output: permissions of user "guest": connection.Config.ManagementURL is empty
 }
 
+// A build compares the permissions of production with what the service needs.
+func ExampleVerifyDefinitionsAs() {
+	orders := topology.WorkQueue{Name: "orders"}
+	file := []byte(`{"rabbitmq_version": "4.3.6", "vhosts": [{"name": "/"}], "queues": [], "exchanges": [], "bindings": [], "users": [{"name": "shopper"}],
+		"permissions": [{"user": "shopper", "vhost": "/", "configure": "^$", "write": "^(amq\\.default|orders\\.rehop\\.return)$", "read": "^$"}]}`)
+	drift, err := topology.VerifyDefinitionsAs(file, "/", "shopper", []topology.Role{topology.RoleConsume}, orders)
+	check(err)
+	for _, d := range drift.Differences {
+		if d.Class == topology.DriftForbidden {
+			fmt.Println(d.Expected)
+		}
+	}
+	// Output: read on orders
+}
+
 // A service writes what it declares to a file, and a tool plans or verifies it.
 func ExampleMarshalSpecs() {
 	file, err := topology.MarshalSpecs(topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "orders", Waits: delay.Fixed(90*time.Second, 1)})
