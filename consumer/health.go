@@ -49,7 +49,8 @@ var (
 //     wait,
 //   - while a part of its work queue is missing and cannot be put back: Run looks every
 //     two minutes,
-//   - while a policy on the broker breaks a promise of its queues, if
+//   - while a policy on the broker breaks a promise of its queues, or a queue of others has no
+//     dead-letter exchange and the broker deletes what comes back too often, if
 //     connection.Config.ManagementURL is set, or while another program consumes from
 //     a wait under topology.EngineCarry. Run checks both at the start of each
 //     session and every two minutes.

@@ -78,7 +78,7 @@ func (r *run) notePolicies(faults []route.PolicyFault) {
 	var texts []string
 	for _, f := range faults {
 		texts = append(texts, f.String())
-		r.faultLog.Warn("a policy on the broker breaks a promise", errors.New(f.String()), "queue", r.queue)
+		r.faultLog.Warn("the policies on the broker break a promise", errors.New(f.String()), "queue", r.queue)
 	}
 	var err error
 	if texts != nil {

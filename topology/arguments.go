@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -171,6 +173,30 @@ func lateArguments(vhost, queue string, args amqp.Table, v connection.Version) s
 		keys = append(keys, fmt.Sprintf("%q:%d", disconnectedTimeoutKey, disconnectedTimeout.Milliseconds()))
 	}
 	return setPolicy(vhost, "rehop "+queue, "^"+regexp.QuoteMeta(queue)+pattern+"$", "{"+strings.Join(keys, ",")+"}")
+}
+
+// letterAdvice says how the owner of a queue of others gives it dead letters while it lives. A queue obeys one
+// policy only. An exchange of the waits leads each message to the dead-letter queue, with the key that it had.
+//
+// Measured on 3.10, 4.0 and 4.3 by TestWhatAPolicySets: a quorum queue obeys these entries while it lives, also for
+// the messages in it, and dead-letters at-least-once if the policy has overflow too. When the policy goes, the
+// broker deletes the letters that it has not delivered yet. A message keeps the TTL that a policy gave it, and not
+// the exchange: where both come from a policy that goes, the broker deletes what waits. So no engine relies
+// on a policy, and waits have both as arguments. A policy cannot set a single active consumer, a type or
+// a maximal priority, and an operator policy no dead letters.
+func (w WorkQueue) letterAdvice(vhost string, shown management.Queue, v connection.Version) string {
+	entries := map[string]any{letterExchangeKey: w.unroutedExchange(), "delivery-limit": route.DeliveryLimit}
+	if atLeastOnce(v) {
+		entries["dead-letter-strategy"], entries["overflow"] = strategyAtLeastOnce, rejectPublish
+	}
+	definition, err := json.Marshal(entries)
+	if err != nil {
+		return "give it a dead-letter exchange" // names and numbers are JSON
+	}
+	if shown.Policy != "" {
+		return fmt.Sprintf("add to its policy %q: %s", shown.Policy, definition)
+	}
+	return "set a policy: " + setPolicy(vhost, "rehop "+w.Name, "^"+regexp.QuoteMeta(w.Name)+"$", string(definition))
 }
 
 // setPolicy is the command that sets a policy for queues.

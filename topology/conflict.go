@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/ask"
 )
 
 // ConflictError says that a queue or exchange exists with other arguments than
@@ -187,10 +188,10 @@ func bindingRefusal(b plannedBinding, cause *amqp.Error) error {
 
 // missing is refusal for a look at something that others declare.
 func missing(kind, name, advice string, cause *amqp.Error) error {
-	if cause.Code == amqp.NotFound && rehop.ClassOf(cause) == rehop.ClassTransient {
+	if ask.IsAway(cause) {
 		return fmt.Errorf("topology: %s %q is not available: its node or its process is down: %w", kind, name, cause)
 	}
-	if cause.Code == amqp.NotFound {
+	if ask.IsGone(cause) {
 		return fmt.Errorf("topology: %s %q does not exist: %s: %w", kind, name, advice, cause)
 	}
 	if cause.Code == amqp.AccessRefused { // by 4.3, which answers users with any permission on it

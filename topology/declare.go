@@ -17,6 +17,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/exchange"
+	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -66,6 +67,10 @@ func Declare(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
 		transport.Inside.Conn(conn).Logger().Log(ctx, level, "topology: "+note)
 	}
 	for _, f := range plan.policies {
+		if f.Policy == "" {
+			transport.Inside.Conn(conn).Logger().Warn("topology: a queue of others loses messages", "queue", f.Queue, "missing", f.Key, "effect", f.Effect)
+			continue
+		}
 		transport.Inside.Conn(conn).Logger().Warn("topology: a policy breaks a promise", "queue", f.Queue, "policy", f.Policy, "key", f.Key, "value", f.Value, "effect", f.Effect)
 	}
 	if unknown != nil {
@@ -111,6 +116,9 @@ func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan
 			return Plan{}, err
 		}
 		p, err := d.declare(&first)
+		if err == nil {
+			p, unknown, err = d.judged(&first)
+		}
 		for i, s := range p.shards {
 			p.warnOfBeyond(d.have.vhost, s, left[i])
 		}
@@ -121,9 +129,24 @@ func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan
 		plan.warnOfApart(declared.On(conn))
 		plan.keepOwnForms(conn)
 		exchange.Seen(conn, plan.seenExchanges()...) // publishers need not ask for them
-		plan.policies, unknown = policies(ctx, conn, plan.policed())
 	}
 	return plan, unknown, err
+}
+
+// judged returns the plan with the policies that break its promises, and without the notes that policies have
+// made void. It also returns why the policies are not known.
+func (d *declaration) judged(c *caller) (p Plan, unknown, err error) {
+	queues := d.plan.policed()
+	faults, unknown := policies(c.ctx, c.conn, queues)
+	d.have.shown = map[string]management.Queue{}
+	for _, q := range queues {
+		if q.shown {
+			d.have.shown[q.name] = q.broker
+		}
+	}
+	p, err = newPlan(d.version, d.have, d.specs)
+	p.policies = faults
+	return p, unknown, err
 }
 
 // seenExchanges returns the exchanges that exist once the plan is true.
@@ -165,6 +188,7 @@ type declaration struct {
 	specs   []Spec
 	version connection.Version
 	adds    bool // what is missing
+	again   bool // what exists, to see its form
 
 	mu   sync.Mutex // of several callers
 	have found

@@ -25,7 +25,24 @@ import (
 //
 // All faults of the specifications are returned at once. A file that is none, or has no such
 // virtual host, is an error.
+//
+// [VerifyDefinitionsAs] looks at the permissions of a user too.
 func VerifyDefinitions(definitions []byte, vhost string, specs ...Spec) (Drift, error) {
+	return verifyDefinitions(definitions, vhost, "", nil, specs)
+}
+
+// VerifyDefinitionsAs is [VerifyDefinitions] for a program with these roles: it also compares the permissions that
+// the file has for a user with what such a program needs, as [VerifyAs] does. Files that are exported by an
+// administrator, of all virtual hosts, have permissions. Those of any other file, and of a user whom the file
+// does not have, are in [Drift.Unseen].
+func VerifyDefinitionsAs(definitions []byte, vhost, user string, roles []Role, specs ...Spec) (Drift, error) {
+	if err := checkRoles(roles); err != nil {
+		return Drift{}, err
+	}
+	return verifyDefinitions(definitions, vhost, user, roles, specs)
+}
+
+func verifyDefinitions(definitions []byte, vhost, user string, roles []Role, specs []Spec) (Drift, error) {
 	file, err := management.ParseDefinitions(definitions, vhost)
 	if err != nil {
 		return Drift{}, rehop.WithClass(fmt.Errorf("topology: definitions: %w", err), rehop.ClassBug)
@@ -51,7 +68,19 @@ func VerifyDefinitions(definitions []byte, vhost string, specs ...Spec) (Drift, 
 	for _, s := range d.plan.shards {
 		have.unseen = append(have.unseen, fmt.Sprintf("messages and consumers of shards of %q beyond Count: a file of definitions has none", s.Name))
 	}
-	return compare(v, specs, have)
+	drift, err := compare(v, specs, have)
+	if err != nil || len(roles) == 0 {
+		return drift, err
+	}
+	var granted Permissions
+	granted.Configure, granted.Write, granted.Read, err = file.Permissions(user)
+	var list []Difference
+	unseen := []string{fmt.Sprint(err)}
+	if err == nil {
+		list, unseen = drift.Plan.forbidden(vhost, user, granted, roles)
+	}
+	drift.addPermissions(user, list, unseen)
+	return drift, nil
 }
 
 // Definitions returns the exchanges, queues and bindings of the plan as a file that rabbitmqctl

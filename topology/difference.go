@@ -100,7 +100,10 @@ func (p Plan) parts() (all []part) {
 // settled returns the plan that a declaration ends with on a broker that has these queues,
 // and the conflicts that it meets, by queue.
 func settled(v connection.Version, specs []Spec, have observed) (Plan, map[string]*ConflictError, error) {
-	accepted, conflicts := found{vhost: have.vhost}, map[string]*ConflictError{}
+	accepted, conflicts := found{vhost: have.vhost, shown: map[string]management.Queue{}}, map[string]*ConflictError{}
+	for name, form := range have.queues {
+		accepted.shown[name] = form.Queue
+	}
 	d := declaration{specs: specs}
 	for {
 		plan, err := newPlan(v, accepted, specs)
@@ -595,7 +598,21 @@ func (d *comparison) policies() {
 			code = "operator-policy"
 		}
 		for _, f := range q.faults(d.plan.Version) {
+			if f.Policy == "" {
+				d.lettersMissing(f, form)
+				continue
+			}
 			d.add(DriftOverridden, code, part{"queue", q.name}, f.Key+" "+none, fmt.Sprintf("%s sets %s to %s", f.Policy, f.Key, f.Value), f.Effect, policyRemedy)
+		}
+	}
+}
+
+// lettersMissing tells of a queue of others without dead letters, which its owner gives it.
+func (d *comparison) lettersMissing(f route.PolicyFault, form management.Form) {
+	for _, e := range d.plan.Engines {
+		if e.Queue == f.Queue {
+			d.add(DriftMissing, "policy-missing", part{"queue", f.Queue}, f.Key+" "+e.work.unroutedExchange()+", or another one", none, f.Effect,
+				"its owner may mend it while it lives: "+e.work.letterAdvice(d.have.vhost, form.Queue, d.plan.Version))
 		}
 	}
 }
@@ -624,6 +641,9 @@ func (d *comparison) limit() {
 func (d *comparison) weak() {
 	for _, q := range d.plan.queues {
 		form, seen := d.have.queues[q.Name]
+		if d.have.to == nil { // nor are policies known, which may have mended it
+			return
+		}
 		effect, remedy := heldAdvice(d.have.vhost, q.Name, q.Args, form.Definition, d.plan.Version)
 		if !seen || q.role != workRole || effect == "" {
 			continue

@@ -27,10 +27,29 @@ import (
 //
 // [VerifyAs] looks at the permissions of the user too.
 func Verify(ctx context.Context, conn *connection.Conn, specs ...Spec) (Drift, error) {
-	return verify(ctx, conn, nil, specs)
+	return verify(ctx, conn, verification{}, specs)
 }
 
-func verify(ctx context.Context, conn *connection.Conn, roles []Role, specs []Spec) (Drift, error) {
+// VerifyByDeclaring is [Verify] for a program without the management API, which sees the forms of
+// queues and exchanges by AMQP: it declares each that exists once more, and the broker refuses another form and
+// names what differs. It finds another type, kind, lifetime or argument, as far as the broker compares them.
+// Bindings, policies, limits and extra parts stay in [Drift.Unseen]. If the management API
+// answers, VerifyByDeclaring is Verify, and declares nothing.
+//
+// The user needs the permissions of [RoleDeclare]; what it may not declare is in Drift.Unseen. A part that is missing is
+// not made. But one that somebody deletes between the look at it and the declaration behind that, in
+// about a millisecond, comes back, empty and without bindings.
+func VerifyByDeclaring(ctx context.Context, conn *connection.Conn, specs ...Spec) (Drift, error) {
+	return verify(ctx, conn, verification{again: true}, specs)
+}
+
+// verification is what is asked beside what Verify asks.
+type verification struct {
+	again bool   // declare what exists again
+	roles []Role // compare the permissions of the user
+}
+
+func verify(ctx context.Context, conn *connection.Conn, of verification, specs []Spec) (Drift, error) {
 	if err := usable(ctx, conn); err != nil {
 		return Drift{}, err
 	}
@@ -46,6 +65,7 @@ func verify(ctx context.Context, conn *connection.Conn, roles []Role, specs []Sp
 		if err != nil {
 			return Drift{}, err
 		}
+		d.again = of.again
 		have, err := c.observe(d)
 		if err != nil {
 			return Drift{}, err
@@ -57,7 +77,7 @@ func verify(ctx context.Context, conn *connection.Conn, roles []Role, specs []Sp
 		left, err := c.unread(d.plan.shards)
 		drift.Differences = append(drift.Differences, left...)
 		if err == nil {
-			err = c.permitted(&drift, roles)
+			err = c.permitted(&drift, of.roles)
 		}
 		return drift, err
 	})
@@ -88,6 +108,7 @@ type Difference struct {
 	//	exchange-kind       an exchange has another kind
 	//	exchange-arguments  an exchange has another alternate exchange
 	//	exchange-lifetime   an exchange is not durable, or is deleted by itself, or internal
+	//	policy-missing      a queue of others loses messages, because neither its arguments nor a policy give it dead letters
 	//	shard-unread        a shard of a larger Count has messages and no consumer
 	//	target-refuses      a queue that messages are delayed to refuses messages when it is full
 	//	queue-extra         a queue that the plan does not have, such as a wait of an earlier schedule

@@ -63,6 +63,18 @@ func ExampleVerify() {
 	// true 0
 }
 
+// Without the management API, the broker tells of another form only where it is asked to declare it.
+func ExampleVerifyByDeclaring() {
+	ctx, conn, stop := connect()
+	defer stop()
+	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "orders"}))
+
+	drift, err := topology.VerifyByDeclaring(ctx, conn, topology.WorkQueue{Name: "orders", SingleActiveConsumer: true})
+	check(err)
+	fmt.Println(drift.Differences[0].Code, drift.Differences[0].Found)
+	// Output: queue-arguments x-single-active-consumer none
+}
+
 // A program finds out before it starts whether its user may do what it will. RabbitMQ tells
 // an administrator, by the management API.
 func ExampleVerifyAs() {
@@ -80,6 +92,21 @@ func ExampleVerifyAs() {
 	}
 	fmt.Println(drift.Unseen[len(drift.Unseen)-1])
 	// Output: permissions of user "guest": connection.Config.ManagementURL is empty
+}
+
+// A build compares the permissions of production with what the service needs.
+func ExampleVerifyDefinitionsAs() {
+	orders := topology.WorkQueue{Name: "orders"}
+	file := []byte(`{"rabbitmq_version": "4.3.6", "vhosts": [{"name": "/"}], "queues": [], "exchanges": [], "bindings": [], "users": [{"name": "shopper"}],
+		"permissions": [{"user": "shopper", "vhost": "/", "configure": "^$", "write": "^(amq\\.default|orders\\.rehop\\.return)$", "read": "^$"}]}`)
+	drift, err := topology.VerifyDefinitionsAs(file, "/", "shopper", []topology.Role{topology.RoleConsume}, orders)
+	check(err)
+	for _, d := range drift.Differences {
+		if d.Class == topology.DriftForbidden {
+			fmt.Println(d.Expected)
+		}
+	}
+	// Output: read on orders
 }
 
 // A service writes what it declares to a file, and a tool plans or verifies it.

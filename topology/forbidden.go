@@ -26,12 +26,19 @@ import (
 // any other login, and for a user whose permissions the broker does not keep itself, they are in
 // [Drift.Unseen].
 func VerifyAs(ctx context.Context, conn *connection.Conn, roles []Role, specs ...Spec) (Drift, error) {
+	if err := checkRoles(roles); err != nil {
+		return Drift{}, err
+	}
+	return verify(ctx, conn, verification{roles: roles}, specs)
+}
+
+func checkRoles(roles []Role) error {
 	for i, role := range roles {
 		if !slices.Contains([]Role{RoleDeclare, RoleConsume, RolePublish}, role) {
-			return Drift{}, rehop.WithClass(fmt.Errorf("topology: roles[%d] is %q, want %q, %q or %q", i, role, RoleDeclare, RoleConsume, RolePublish), rehop.ClassBug)
+			return rehop.WithClass(fmt.Errorf("topology: roles[%d] is %q, want %q, %q or %q", i, role, RoleDeclare, RoleConsume, RolePublish), rehop.ClassBug)
 		}
 	}
-	return verify(ctx, conn, roles, specs)
+	return nil
 }
 
 // permitted adds to drift what the user may not do of these roles.
@@ -51,11 +58,16 @@ func (c *caller) permitted(drift *Drift, roles []Role) error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
 	}
-	drift.Differences = append(drift.Differences, list...)
-	for _, what := range unseen {
-		drift.Unseen = append(drift.Unseen, fmt.Sprintf("permissions of user %q: %s", user, what))
-	}
+	drift.addPermissions(user, list, unseen)
 	return nil
+}
+
+// addPermissions adds what a user lacks, and why it is not known.
+func (d *Drift) addPermissions(user string, list []Difference, unseen []string) {
+	d.Differences = append(d.Differences, list...)
+	for _, what := range unseen {
+		d.Unseen = append(d.Unseen, fmt.Sprintf("permissions of user %q: %s", user, what))
+	}
 }
 
 // lacking asks for the permissions of a user.

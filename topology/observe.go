@@ -11,7 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -32,7 +32,7 @@ type shows interface {
 }
 
 // observe returns what the broker has of the specifications: by the management API, and by
-// AMQP alone if that cannot be asked.
+// AMQP alone if that cannot be asked. Then the forms are seen only if d says to declare what exists again.
 func (c *caller) observe(d *declaration) (have observed, err error) {
 	api := transport.Inside.Conn(c.conn).Management()
 	why := errors.New("connection.Config.ManagementURL is empty")
@@ -50,7 +50,12 @@ func (c *caller) observe(d *declaration) (have observed, err error) {
 		}
 	}
 	have, err = c.look(d.plan.parts())
-	have.unseen = append([]string{fmt.Sprintf("arguments, bindings, policies and limits, because AMQP does not show them, and extra parts: %v", why)}, have.unseen...)
+	hidden := "arguments, bindings, policies and limits"
+	if err == nil && d.again {
+		hidden = "bindings, policies and limits"
+		err = c.learnForms(d, &have)
+	}
+	have.unseen = append([]string{fmt.Sprintf("%s, because AMQP does not show them, and extra parts: %v", hidden, why)}, have.unseen...)
 	return have, err
 }
 
@@ -106,7 +111,7 @@ func (c *caller) look(parts []part) (have observed, err error) {
 		if err != nil {
 			return observed{}, fmt.Errorf("topology: %s: %w", s.what, err)
 		}
-		have.parts[at] = refused == nil || refused.Code != amqp.NotFound || rehop.ClassOf(refused) == rehop.ClassTransient
+		have.parts[at] = refused == nil || !ask.IsGone(refused)
 		have.denied[at] = refused != nil && refused.Code == amqp.AccessRefused
 		if refused != nil && have.parts[at] {
 			have.unseen = append(have.unseen, fmt.Sprintf("%s: %s", at, refused.Reason))

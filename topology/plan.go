@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -156,10 +157,11 @@ func value[T any](v T) (none T) {
 // found is what exists on a broker and is not as a first declaration would make
 // it, but is accepted. Its zero value is that nothing was found.
 type found struct {
-	vhost  string                // for the commands of notes and errors; "": "/"
-	queues map[string]existing   // by work queue
-	args   map[string]amqp.Table // by queue: the arguments it has
-	taken  map[string]string     // by wait queue: the argument that differs; another queue is used
+	vhost  string                      // for the commands of notes and errors; "": "/"
+	shown  map[string]management.Queue // by queue: as the management API shows it, with its policies
+	queues map[string]existing         // by work queue
+	args   map[string]amqp.Table       // by queue: the arguments it has
+	taken  map[string]string           // by wait queue: the argument that differs; another queue is used
 
 	// carried are queues without a TTL that are for another wait, by name, with
 	// that wait, or 0 if it is not known.
@@ -241,10 +243,12 @@ func (b *builder) queue(q plannedQueue) {
 		return
 	}
 	if args, ok := b.have.args[q.Name]; ok {
-		if _, limited := args["x-delivery-limit"]; q.role == letterRole && atLeastOnce(b.version) && !limited && args["x-queue-type"] == string(Quorum) {
+		policies := b.have.shown[q.Name].Definition
+		lifted := integer(policies["delivery-limit"]) < 0
+		if _, limited := args["x-delivery-limit"]; q.role == letterRole && atLeastOnce(b.version) && !limited && !lifted && args["x-queue-type"] == string(Quorum) {
 			b.note(q.Name, "declared on a 3.x broker: a delivery limit of 20 applies; a policy with delivery-limit -1 lifts it")
 		}
-		if effect, remedy := heldAdvice(b.have.vhost, q.Name, args, nil, b.version); q.role == workRole && effect != "" {
+		if effect, remedy := heldAdvice(b.have.vhost, q.Name, args, policies, b.version); q.role == workRole && effect != "" {
 			why := "declared before broker 4.3"
 			if own, has := args[disconnectedTimeoutArgument]; has {
 				why = fmt.Sprintf("declared with %s %v", disconnectedTimeoutArgument, own)

@@ -29,8 +29,8 @@ func (w work) Policies(ctx context.Context, conn *connection.Conn, r route.Facts
 	return policies(ctx, conn, policed(r))
 }
 
-// policies asks for the queues. After a question that had no answer it asks for
-// no more.
+// policies asks for the queues, and notes the answers in them. After a question that had no answer it asks
+// for no more.
 func policies(ctx context.Context, conn *connection.Conn, queues []ruled) ([]route.PolicyFault, error) {
 	api := transport.Inside.Conn(conn).Management()
 	if api == nil || len(queues) == 0 {
@@ -39,9 +39,9 @@ func policies(ctx context.Context, conn *connection.Conn, queues []ruled) ([]rou
 	version := conn.Server().Version
 	answers := make([][]route.PolicyFault, len(queues))
 	errs := atATime(ctx, policyQuestions, len(queues), func(ctx context.Context, i int) (err error) {
-		q := queues[i]
+		q := &queues[i]
 		if q.broker, err = api.Queue(ctx, q.name); err == nil {
-			answers[i] = q.faults(version)
+			q.shown, answers[i] = true, q.faults(version)
 		}
 		return err
 	})

@@ -18,12 +18,19 @@ type ruled struct {
 	name   string
 	role   role
 	broker management.Queue
+	shown  bool // broker is what the management API says
 }
 
 // faults returns the promises that the policies of the queue break on a broker of
 // version v. It judges the effective values: arguments and policies together, in the way that the
 // broker combines them.
 func (q ruled) faults(v connection.Version) (faults []route.PolicyFault) {
+	if q.role == foreignRole {
+		if effect := q.lossEffect(v); effect != "" {
+			return []route.PolicyFault{{Queue: q.name, Key: letterExchangeKey, Effect: effect}}
+		}
+		return nil
+	}
 	for _, key := range policyKeys {
 		value, ok := q.broker.Definition[key]
 		if !ok {
@@ -173,6 +180,42 @@ func (q ruled) returnsEffect() string {
 	return ""
 }
 
+// letterExchangeKey is the entry of a policy that gives a queue dead letters.
+const letterExchangeKey = "dead-letter-exchange"
+
+// lossEffect is the effect of a delivery limit on a queue of others that dead-letters to no exchange, "" for
+// none. All else that its owner sets is meant, and its consumers rely on nothing of it: they send what
+// fails on as copies.
+//
+// Measured by TestWhatAPolicySets on quorum queues of 3.10, 4.0 and 4.3.
+func (q ruled) lossEffect(v connection.Version) string {
+	_, byArgument := q.broker.Arguments["x-"+letterExchangeKey]
+	_, byPolicy := q.broker.Definition[letterExchangeKey]
+	limit, limited := q.deliveryLimit(v)
+	if !limited || byArgument || byPolicy {
+		return ""
+	}
+	return fmt.Sprintf("the broker deletes a message that has come back unsettled more than %d times, because its consumers died or stopped", limit)
+}
+
+// deliveryLimit returns how often a message may come back: the lower of argument and policy, and a limit
+// rather than none. It returns false if there is no limit.
+func (q ruled) deliveryLimit(v connection.Version) (limit int64, limited bool) {
+	if !q.quorum() {
+		return 0, false
+	}
+	argument, has := q.broker.Arguments["x-delivery-limit"]
+	policy, both := q.broker.Definition["delivery-limit"]
+	switch limit, other := integer(argument), integer(policy); {
+	case !has && !both:
+		return route.DeliveryLimit, v.AtLeast(4, 0) // the broker's own
+	case has && (!both || other < 0 || limit >= 0 && limit < other):
+		return limit, limit >= 0
+	default:
+		return other, other >= 0
+	}
+}
+
 func (q ruled) quorum() bool { return q.broker.Type == string(Quorum) }
 
 // carried reports whether the queue is a wait without a TTL of its own.
@@ -243,9 +286,11 @@ func integer(v any) int64 {
 
 // policed returns the queues of a work queue's route that have promises.
 func policed(r route.Facts) (queues []ruled) {
-	if !r.Existing {
-		queues = append(queues, ruled{name: r.Queue, role: workRole})
+	of := workRole
+	if r.Existing {
+		of = foreignRole
 	}
+	queues = append(queues, ruled{name: r.Queue, role: of})
 	var waits []string
 	for _, w := range r.Waits {
 		waits = append(waits, w.At.RoutingKey)
@@ -268,6 +313,11 @@ func policed(r route.Facts) (queues []ruled) {
 
 // policed returns the queues of a plan that have promises.
 func (p Plan) policed() (queues []ruled) {
+	for _, q := range p.needs {
+		if q.role == foreignRole {
+			queues = append(queues, ruled{name: q.Name, role: q.role})
+		}
+	}
 	for _, q := range p.queues {
 		queues = append(queues, ruled{name: q.Name, role: q.role})
 	}

@@ -211,3 +211,40 @@ func TestPoliciesOfLanesAreThoseOfTheirQueues(t *testing.T) {
 		t.Errorf("policies are asked for of %s, want %s", got, want)
 	}
 }
+
+// A queue of others loses messages only where its broker has a limit and no exchange for them.
+func TestWhatAQueueOfOthersLoses(t *testing.T) {
+	v3, v4 := connection.Version{Major: 3, Minor: 10}, connection.Version{Major: 4, Minor: 0}
+	for _, tt := range []struct {
+		rule                  string
+		version               connection.Version
+		queueType             QueueType
+		arguments, definition string
+		want                  string // in the fault; "" for none
+	}{
+		{"the broker's own limit", v4, Quorum, `{}`, `{}`, "more than 20 times"},
+		{"3.x has no limit of its own", v3, Quorum, `{}`, `{}`, ""},
+		{"a limit by an argument", v3, Quorum, `{"x-delivery-limit":5}`, `{}`, "more than 5 times"},
+		{"a limit by a policy", v3, Quorum, `{}`, `{"delivery-limit":7}`, "more than 7 times"},
+		{"the lower limit is the argument's", v4, Quorum, `{"x-delivery-limit":5}`, `{"delivery-limit":7}`, "more than 5 times"},
+		{"the lower limit is the policy's", v4, Quorum, `{"x-delivery-limit":9}`, `{"delivery-limit":7}`, "more than 7 times"},
+		{"a limit rather than none", v4, Quorum, `{"x-delivery-limit":-1}`, `{"delivery-limit":7}`, "more than 7 times"},
+		{"no limit by a policy loses to one", v4, Quorum, `{"x-delivery-limit":9}`, `{"delivery-limit":-1}`, "more than 9 times"},
+		{"no limit by an argument", v4, Quorum, `{"x-delivery-limit":-1}`, `{}`, ""},
+		{"no limit by a policy", v4, Quorum, `{}`, `{"delivery-limit":-1}`, ""},
+		{"an exchange by an argument", v4, Quorum, `{"x-dead-letter-exchange":""}`, `{}`, ""},
+		{"an exchange by a policy", v4, Quorum, `{}`, `{"dead-letter-exchange":""}`, ""},
+		{"what else its owner sets is meant", v4, Classic, `{"x-max-length":5}`, `{"message-ttl":1}`, ""},
+	} {
+		var arguments amqp.Table = asAnswered(t, nil, tt.arguments).Definition
+		shown := asAnswered(t, arguments, tt.definition)
+		shown.Type = string(tt.queueType)
+		faults := ruled{name: "legacy", role: foreignRole, broker: shown}.faults(tt.version)
+		switch text := fmt.Sprint(faults); {
+		case (tt.want != "") != (len(faults) == 1) || !strings.Contains(text, tt.want):
+			t.Errorf("%s: %s, want %q", tt.rule, text, tt.want)
+		case tt.want != "" && !strings.Contains(text, "neither its arguments nor a policy set dead-letter-exchange"):
+			t.Errorf("%s: %s", tt.rule, text)
+		}
+	}
+}

@@ -87,6 +87,11 @@ type WorkQueue struct {
 	// which messages come back from their waits. The queue's arguments and its other
 	// bindings stay as they are. The engine defaults to EngineRepublish, or to
 	// EngineCarry on a broker of 3.x. Bindings, NativePriority and EngineNack are refused.
+	//
+	// So a queue whose dead letters come from a policy is one of these. Its messages need no
+	// dead-letter exchange to be retried. A quorum queue needs one for messages that come back too
+	// often because their consumers die: 4.0 and later delete them otherwise. The plan has
+	// the policy that gives it one, and Verify and Health say when it has none.
 	Existing bool
 
 	// letters is the dead-letter queue of a lane or a shard; "": one of its own.
@@ -264,6 +269,7 @@ func (w WorkQueue) addTo(b *builder) {
 	// The work queue comes first: if others declared it, nothing else is touched.
 	if w.Existing {
 		b.look(plannedQueue{Name: w.Name, Owner: w.Name})
+		w.noteLetters(b)
 	} else {
 		b.queue(w.planned(b.version))
 	}
@@ -312,12 +318,27 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 	case have.form == carried && wanted != EngineCarry:
 		b.note(w.Name, "its wait queues exist without a TTL and go on as they are, by the engine carry; "+again)
 	}
-	if have.old {
+	if shown := (ruled{broker: b.have.shown[w.Name]}); have.old && (shown.policy("dead-letter-strategy") != strategyAtLeastOnce || shown.policy("overflow") != rejectPublish) {
 		b.note(w.Name, oldFormAdvice(b.have.vhost, w.Name, b.have.args[w.Name], b.version))
 	}
 	if engine == EngineRepublish && !atLeastOnce(b.version) {
 		b.note(w.Name, "the broker moves what ends its wait without a confirm: a restart of the broker can lose messages that wait; the engine carry, and quorum waits on broker 4.0 or later, have no such gap")
 	}
+}
+
+// noteLetters says which policy gives a queue of others dead letters, unless it is known that there is one,
+// or need for none.
+func (w WorkQueue) noteLetters(b *builder) {
+	shown, known := b.have.shown[w.Name]
+	if w.Type.orDefault() == Classic || known && (ruled{broker: shown}).lossEffect(b.version) == "" {
+		return
+	}
+	instead := fmt.Sprintf("the broker deletes it when it has come back more than %d times", route.DeliveryLimit)
+	if !atLeastOnce(b.version) {
+		instead = "it comes back for ever"
+	}
+	b.note(w.Name, fmt.Sprintf("others declare it, and a message that fails goes on as a confirmed copy. A message whose consumers die goes to %q "+
+		"by a policy alone; without one, and without an argument for dead letters, %s. %s", w.DeadLetterQueue().Name, instead, w.letterAdvice(b.have.vhost, shown, b.version)))
 }
 
 // oldFormAdvice is the policy that gives queues declared on a 3.x broker what

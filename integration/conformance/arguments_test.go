@@ -123,6 +123,9 @@ func TestAQueueFromBefore43WithASingleActiveConsumer(t *testing.T) {
 			drift, err := topology.Verify(e.Context(), conn, w)
 			return err == nil && drift.OK() && !slices.ContainsFunc(drift.Differences, held)
 		})
+		if plan, err = topology.DeclarePlan(e.Context(), conn, w); err != nil || policyLine(plan) != "" {
+			e.Errorf("under the policy: %v\n%s\nwant no note of it", err, plan)
+		}
 		goThroughWaits(e, w, topology.EngineNack)
 	}, "single active consumer: a queue from before 4.3")
 }

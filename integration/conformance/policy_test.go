@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -11,8 +12,12 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
+
+// ruleByPolicy is the rule of dead letters that a policy gives.
+const ruleByPolicy = "a queue of others: dead letters by a policy, which comes and goes"
 
 func TestPoliciesThatBreakAPromise(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -121,4 +126,128 @@ func policyLines(plan topology.Plan) (n int) {
 		}
 	}
 	return n
+}
+
+// A team gives its queues dead letters by policies: the queue has no argument for them, and the plan has the
+// policy. Retries need none of it, so no message is lost when somebody takes the policy away. What does need it
+// are messages whose consumers die, and then Verify and Health say so.
+func TestDeadLettersByPolicy(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := topology.WorkQueue{Name: e.name("work.v2+x"), Type: e.queue, Existing: true, Waits: shortly}
+		e.rawQueue(w.Name, nil)
+		conn := e.connectManaged(e.node.ManagementURL(), e.log())
+		plan, err := topology.NewPlan(conn.Server().Version, w)
+		e.noError("plan", err)
+		e.deleteLater(plan)
+		e.noError("declare", topology.Declare(e.Context(), conn, w))
+		line := policyLine(plan)
+		if (line == "") != (e.queue == topology.Classic) {
+			e.Fatalf("the plan of a %s queue has the policy %q", e.queue, line)
+		}
+		loses := e.queue == topology.Quorum && conn.Server().Version.AtLeast(4, 0)
+		verified := func() bool {
+			drift, err := topology.Verify(e.Context(), conn, w)
+			e.noError("verify", err)
+			if text := drift.String(); drift.OK() == strings.Contains(text, "+ queue "+w.Name+" (policy-missing)") || len(drift.Differences) > 1 {
+				e.Fatalf("Verify finds\n%s\nwant policy-missing or nothing", text)
+			}
+			return drift.OK()
+		}
+		noted := func() bool {
+			plan, err := topology.DeclarePlan(e.Context(), conn, w)
+			e.noError("declare", err)
+			return policyLine(plan) != ""
+		}
+		if verified() == loses || noted() != loses {
+			e.Errorf("without a policy Verify is clean: %t, and Declare notes it: %t, where messages are lost: %t", verified(), noted(), loses)
+		}
+
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			if d.Type == "bad" || d.Type == "slow" && d.Attempt < 3 {
+				return errBroken
+			}
+			return nil
+		})
+		var ids []string
+		send := func() {
+			for range 10 {
+				for _, kind := range []string{"good", "slow", "bad"} {
+					ids = append(ids, e.publish(producer.Message{RoutingKey: w.Name, Type: kind}))
+				}
+			}
+		}
+		healthy := func(c *running) bool { return !strings.Contains(fmt.Sprint(c.Health()), "dead-letter-exchange") }
+		set := func() {
+			if line == "" {
+				return
+			}
+			if out, err := e.node.Exec(e.Context(), "sh", "-c", line); err != nil {
+				e.Fatalf("%s: %v %s", line, err, out)
+			}
+			e.until("the policy applies", verified)
+		}
+		clear := func() {
+			if line == "" {
+				return
+			}
+			_, err := e.node.Exec(context.Background(), "rabbitmqctl", "clear_policy", "rehop "+w.Name)
+			e.noError("clear the policy", err)
+		}
+		set()
+		e.Cleanup(func() { _, _ = e.node.Exec(context.Background(), "rabbitmqctl", "clear_policy", "rehop "+w.Name) })
+		if noted() {
+			e.Error("Declare notes the policy that applies")
+		}
+		c := e.consumeOn(conn, w, j, consumer.Config{})
+		send()
+		e.until("some wait", func() bool { return len(j.of("")) > len(ids)/2 })
+		clear()
+		send()
+		e.until("the policy is gone", func() bool { return verified() != loses })
+		send()
+		e.until("all have an end", func() bool {
+			for _, id := range ids {
+				if !j.reached(id, consumer.DispositionDone) && !j.reached(id, consumer.DispositionDeadLetter) {
+					return false
+				}
+			}
+			return true
+		})
+		e.halt(c)
+		letters := len(ids) / 3
+		for _, id := range ids {
+			if n := len(j.settlements(id)); j.reached(id, consumer.DispositionDeadLetter) && n != len(w.Waits)+1 {
+				e.Errorf("message %q was given up after %d attempts, want %d", id, n, len(w.Waits)+1)
+			}
+		}
+		e.atRest(w, letters)
+		c = e.consumeOn(conn, w, j, consumer.Config{})
+		e.until("Health says what is lost", func() bool { return healthy(c) != loses })
+		e.halt(c)
+
+		// One that kills its consumers: without the policy 4.0 and later delete it.
+		e.publish(producer.Message{RoutingKey: w.Name, Type: "guilty"})
+		for range route.DeliveryLimit + 1 {
+			e.crashOnce(w.Name)
+		}
+		if !loses {
+			e.until("it has come back", func() bool { return e.count(w.Name) == 1 })
+		}
+		set()
+		if loses {
+			e.publish(producer.Message{RoutingKey: w.Name, Type: "guilty"})
+		}
+		if e.queue == topology.Quorum {
+			e.until("it is a dead letter", func() bool {
+				e.crash(w.Name)
+				return e.count(w.DeadLetterQueue().Name) == letters+1
+			})
+		} else {
+			e.take(w.Name, 1)
+		}
+		e.atRest(w, map[bool]int{true: letters + 1, false: letters}[e.queue == topology.Quorum])
+		c = e.consumeOn(conn, w, j, consumer.Config{})
+		e.until("it is healthy", func() bool { return c.Health() == nil })
+		e.halt(c)
+	}, ruleByPolicy)
 }

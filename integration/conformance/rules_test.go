@@ -69,6 +69,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules, shardR
 	{Name: "a stream is refused", Except: onlyClassic},
 	{Name: "foreign queue, nothing known"},
 	{Name: ruleByHand},
+	{Name: ruleByPolicy, Except: exceptRabbitmqctl},
 	{Name: "foreign queue with a DLQ"},
 	{Name: "foreign queue with waits"},
 	{Name: "copies that the wait nacks are sent again"},

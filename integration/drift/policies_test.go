@@ -1,6 +1,7 @@
 package drift
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
@@ -8,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
@@ -72,6 +76,176 @@ func TestPoliciesOfAFile(t *testing.T) {
 		}
 		if tried < len(rules)-4 {
 			t.Errorf("%d of %d rules were tried", tried, len(rules))
+		}
+	})
+}
+
+// What a policy can give a queue that has no argument for it, and what only an argument can. The comments of
+// package topology rest on it.
+func TestWhatAPolicySets(t *testing.T) {
+	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
+		v := newVhost(t, n, "what policies set")
+		session, err := v.conn.Session(t.Context(), connection.Publish)
+		if err != nil {
+			t.Fatal(err)
+		}
+		do := func(call func(ch *amqp.Channel) error) {
+			t.Helper()
+			if err := session.Do(t.Context(), call); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(func(ch *amqp.Channel) error { return ch.Confirm(false) })
+		publish := func(queue, id string) {
+			t.Helper()
+			do(func(ch *amqp.Channel) error {
+				c, err := ch.PublishWithDeferredConfirm("", queue, true, false, amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: id})
+				if err == nil {
+					c.Wait()
+				}
+				return err
+			})
+		}
+		get := func(queue string) (id string) {
+			t.Helper()
+			do(func(ch *amqp.Channel) error {
+				m, ok, err := ch.Get(queue, true)
+				if ok {
+					id = m.MessageId
+				}
+				return err
+			})
+			return id
+		}
+		declare := func(name, kind string, args map[string]any) {
+			all := map[string]any{"x-queue-type": kind}
+			maps.Copy(all, args)
+			v.must(http.MethodPut, "queues/"+v.path()+"/"+name, queue{Durable: true, Arguments: all})
+		}
+		shows := func(queue string) (s struct {
+			Messages, Ready int
+			Held            int `json:"messages_dlx"`
+			Policy          any
+		}) {
+			if err := json.Unmarshal(v.must(http.MethodGet, "queues/"+v.path()+"/"+queue, nil), &s); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		set := func(queue string, definition map[string]any) {
+			t.Helper()
+			v.must(http.MethodPut, "policies/"+v.path()+"/"+queue, map[string]any{"pattern": "^" + queue + "$", "apply-to": "queues", "definition": definition})
+			poll.Until(t, time.Minute, "the policy applies to "+queue, func() bool { return shows(queue).Policy == queue })
+		}
+		clear := func(queue string) {
+			t.Helper()
+			v.must(http.MethodDelete, "policies/"+v.path()+"/"+queue, nil)
+			poll.Until(t, time.Minute, "no policy applies to "+queue, func() bool { return shows(queue).Policy != queue })
+		}
+		// crash has n consumers die with the message of a queue.
+		crash := func(queue string, n int) {
+			t.Helper()
+			for range n {
+				s, err := v.conn.Session(t.Context(), connection.Consume)
+				if err != nil {
+					t.Fatal(err)
+				}
+				poll.Until(t, time.Minute, "a message of "+queue, func() (ok bool) {
+					err := s.Do(t.Context(), func(ch *amqp.Channel) (err error) {
+						_, ok, err = ch.Get(queue, false)
+						return err
+					})
+					return err == nil && ok
+				})
+				_ = s.Close()
+			}
+		}
+
+		for _, kind := range []string{"quorum", "classic"} {
+			dlq := kind + ".dlq"
+			declare(dlq, kind, nil)
+			toLetters := map[string]any{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dlq}
+			arrives := func(what, id string) {
+				t.Helper()
+				poll.Until(t, time.Minute, kind+": "+what, func() bool { return get(dlq) == id })
+			}
+
+			// A delivery limit and an exchange apply to what is in the queue already. A classic queue has no limit,
+			// and a policy with one does not apply to it at all.
+			limited := kind + ".limited"
+			declare(limited, kind, nil)
+			publish(limited, "early")
+			if limit := map[string]any{"dead-letter-exchange": "", "dead-letter-routing-key": dlq, "delivery-limit": 2}; kind == "quorum" {
+				set(limited, limit)
+				crash(limited, 3)
+				arrives("the limit moves a message that was there before", "early")
+			} else {
+				v.must(http.MethodPut, "policies/"+v.path()+"/"+limited, map[string]any{"pattern": "^" + limited + "$", "apply-to": "queues", "definition": limit})
+				crash(limited, 4)
+				poll.Until(t, time.Minute, "the message is still there", func() bool { return get(limited) == "early" })
+				if s := shows(limited); s.Policy == limited {
+					t.Error("a policy with a delivery limit applies to a classic queue")
+				}
+			}
+
+			// A TTL applies to what comes after it, and stays with the message when the policy goes. The exchange
+			// does not: the broker deletes the message.
+			before, after, gone := kind+".before", kind+".after", kind+".gone"
+			for _, name := range []string{before, after} {
+				declare(name, kind, toLetters)
+			}
+			publish(before, "before")
+			set(before, map[string]any{"message-ttl": 100})
+			set(after, map[string]any{"message-ttl": 100})
+			publish(after, "after")
+			arrives("a TTL applies to what comes after it", "after")
+			if get(before) != "before" {
+				t.Errorf("%s: a message that was there before the policy has its TTL", kind)
+			}
+
+			declare(gone, kind, nil)
+			set(gone, map[string]any{"message-ttl": 20000, "dead-letter-exchange": "", "dead-letter-routing-key": dlq})
+			publish(gone, "waits")
+			clear(gone)
+			poll.Until(t, time.Minute, "the message has left", func() bool { return shows(gone).Messages == 0 })
+			if id := get(dlq); id != "" {
+				t.Errorf("%s: with the policy its exchange is gone, and message %q has come through it", kind, id)
+			}
+		}
+
+		// At-least-once by a policy needs overflow reject-publish there or as an argument. The letters that have not arrived go with the policy.
+		for name, definition := range map[string]map[string]any{
+			"whole": {"dead-letter-exchange": "nowhere", "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"},
+			"half":  {"dead-letter-exchange": "nowhere", "dead-letter-strategy": "at-least-once"},
+		} {
+			declare(name, "quorum", nil)
+			set(name, definition)
+			publish(name, "m")
+			do(func(ch *amqp.Channel) error {
+				m, ok, err := ch.Get(name, false)
+				if err == nil && ok {
+					err = m.Nack(false, false)
+				}
+				return err
+			})
+			if name == "whole" {
+				poll.Until(t, time.Minute, "the letter that finds no exchange is kept", func() bool { return shows(name).Held == 1 })
+				clear(name)
+			}
+			poll.Until(t, time.Minute, name+": the message is gone", func() bool { s := shows(name); return s.Held == 0 && s.Messages == 0 })
+		}
+
+		for path, definition := range map[string]map[string]any{
+			"policies/single":          {"single-active-consumer": true},
+			"policies/type":            {"queue-type": "quorum"},
+			"policies/priority":        {"max-priority": 5},
+			"operator-policies/leads":  {"dead-letter-exchange": "x"},
+			"operator-policies/always": {"dead-letter-strategy": "at-least-once"},
+		} {
+			kind, name, _ := strings.Cut(path, "/")
+			if _, err := v.call(t.Context(), http.MethodPut, kind+"/"+v.path()+"/"+name, map[string]any{"pattern": "^none$", "apply-to": "queues", "definition": definition}); err == nil {
+				t.Errorf("the broker accepts %v among its %s", definition, kind)
+			}
 		}
 	})
 }

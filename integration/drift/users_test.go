@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -189,6 +190,13 @@ func TestPermissionsOfTheUser(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if len(roles) == 0 || len(drift.Unseen) > 0 {
+				return drift
+			}
+			inFile, err := topology.VerifyDefinitionsAs(v.must(http.MethodGet, "definitions", nil), v.name, name, roles, specs...)
+			if err != nil || !reflect.DeepEqual(inFile.Differences, drift.Differences) {
+				t.Errorf("the file shows %v\n%s\nand the broker\n%s", err, inFile, drift)
+			}
 			return drift
 		}
 		conn := v.connectAs(shopper, n.ManagementURL())
@@ -260,6 +268,10 @@ func TestPermissionsOfTheUser(t *testing.T) {
 			if drift := as(tt.conn, all...); len(drift.Differences) > 0 || !drift.OK() || !strings.Contains(drift.String(), "? "+tt.unseen) {
 				t.Errorf("%s:\n%s\nwant unseen %s", rule, drift, tt.unseen)
 			}
+		}
+		own, err := topology.VerifyDefinitionsAs(v.must(http.MethodGet, "definitions/"+v.path(), nil), v.name, name, all, specs...)
+		if err != nil || len(own.Differences) > 0 || !strings.Contains(own.String(), "the file has no permissions") {
+			t.Errorf("the file of one virtual host: %v\n%s", err, own)
 		}
 		if drift := as(conn); len(drift.Differences)+len(drift.Unseen) > 0 {
 			t.Errorf("without a role:\n%s", drift)

@@ -134,11 +134,22 @@ func (a *Aside) Close() {
 	}
 }
 
-// IsGone reports whether a broker has said that there is no such queue. Of one whose node is down it says
-// so as well, in other words.
+// IsGone reports whether a broker has said that there is no such queue or exchange. Of a queue whose node is
+// down it says so as well, in other words: see [IsAway].
 func IsGone(err error) bool {
-	var reason *amqp.Error
-	return errors.As(err, &reason) && reason.Code == amqp.NotFound && rehop.ClassOf(reason) != rehop.ClassTransient
+	reason, ok := notFound(err)
+	return ok && rehop.ClassOf(reason) != rehop.ClassTransient
+}
+
+// IsAway reports whether a broker has said that a queue is not there now: its node, or its process, is down.
+func IsAway(err error) bool {
+	reason, ok := notFound(err)
+	return ok && rehop.ClassOf(reason) == rehop.ClassTransient
+}
+
+func notFound(err error) (reason *amqp.Error, ok bool) {
+	ok = errors.As(err, &reason) && reason.Code == amqp.NotFound
+	return reason, ok
 }
 
 // Refused says why a queue cannot be consumed.

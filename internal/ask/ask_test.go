@@ -3,6 +3,7 @@ package ask_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -101,4 +102,26 @@ func TestAnEmptyQueueOfABrokerFarAway(t *testing.T) {
 			t.Errorf("it took %v: the broker is not far away", took)
 		}
 	})
+}
+
+func TestAQueueThatIsGoneIsToldFromOneThatIsAway(t *testing.T) {
+	refused := func(code int, reason string) error {
+		return fmt.Errorf("look: %w", &amqp.Error{Code: code, Reason: reason, Server: true})
+	}
+	for _, tt := range []struct {
+		rule       string
+		err        error
+		gone, away bool
+	}{
+		{"no error", nil, false, false},
+		{"another error", context.Canceled, false, false},
+		{"no queue", refused(amqp.NotFound, "NOT_FOUND - no queue 'q' in vhost '/'"), true, false},
+		{"no exchange", refused(amqp.NotFound, "NOT_FOUND - no exchange 'x' in vhost '/'"), true, false},
+		{"its node is down", refused(amqp.NotFound, "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor or home node 'a@b' of durable queue is down or inaccessible"), false, true},
+		{"a lock of another connection", refused(amqp.ResourceLocked, "RESOURCE_LOCKED - cannot obtain exclusive access"), false, false},
+	} {
+		if gone, away := ask.IsGone(tt.err), ask.IsAway(tt.err); gone != tt.gone || away != tt.away {
+			t.Errorf("%s: gone %t, away %t", tt.rule, gone, away)
+		}
+	}
 }

@@ -29,18 +29,23 @@ type Definitions struct {
 	exchanges map[string]Exchange
 	bindings  []Binding
 	maxQueues int
+
+	permissions map[string]definedPermission // by user; nil: the file has no such list
+	users       []string
 }
 
 // ParseDefinitions reads a file of all virtual hosts, or of one.
 func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 	var all struct {
-		Version    string           `json:"rabbitmq_version"`
-		Older      string           `json:"rabbit_version"`
-		Vhosts     []definedVhost   `json:"vhosts"`
-		Queues     []definedQueue   `json:"queues"`
-		Exchanges  []definedPart    `json:"exchanges"`
-		Bindings   []definedBinding `json:"bindings"`
-		Policies   []definedPolicy  `json:"policies"`
+		Version    string              `json:"rabbitmq_version"`
+		Older      string              `json:"rabbit_version"`
+		Vhosts     []definedVhost      `json:"vhosts"`
+		Queues     []definedQueue      `json:"queues"`
+		Exchanges  []definedPart       `json:"exchanges"`
+		Bindings   []definedBinding    `json:"bindings"`
+		Policies   []definedPolicy     `json:"policies"`
+		Users      []definedVhost      `json:"users"` // the names are all that is read
+		Rights     []definedPermission `json:"permissions"`
 		Parameters []struct {
 			Vhost     *string         `json:"vhost"`
 			Component string          `json:"component"`
@@ -58,6 +63,17 @@ func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 	here := func(name *string) bool { return name == nil || *name == vhost } // a file of one virtual host names none
 	if all.Vhosts != nil && !slices.ContainsFunc(all.Vhosts, func(v definedVhost) bool { return v.Name == vhost }) {
 		return nil, fmt.Errorf("it has no virtual host %q", vhost)
+	}
+	for _, u := range all.Users {
+		d.users = append(d.users, u.Name)
+	}
+	if all.Rights != nil {
+		d.permissions = map[string]definedPermission{}
+	}
+	for _, p := range all.Rights {
+		if here(p.Vhost) {
+			d.permissions[p.User] = p
+		}
 	}
 	policies, operators := rules{}, rules{}
 	for _, p := range all.Policies {
@@ -154,6 +170,27 @@ type definedPolicy struct {
 	ApplyTo    string  `json:"apply-to"`
 	Definition table   `json:"definition"`
 	Priority   int     `json:"priority"`
+}
+
+type definedPermission struct {
+	Vhost     *string `json:"vhost"`
+	User      string  `json:"user"`
+	Configure string  `json:"configure"`
+	Write     string  `json:"write"`
+	Read      string  `json:"read"`
+}
+
+// Permissions answers as [API.Permissions] does. A user of the file who has none in the virtual host may do nothing
+// there. Its error wraps ErrNoQueue for a user whom the file does not have.
+func (d *Definitions) Permissions(user string) (configure, write, read string, err error) {
+	p, has := d.permissions[user]
+	switch {
+	case d.permissions == nil:
+		return "", "", "", errors.New("the file has no permissions: only one that an administrator has exported, of all virtual hosts, has them")
+	case !has && !slices.Contains(d.users, user):
+		return "", "", "", fmt.Errorf("user %q is not in the file: %w", user, ErrNoQueue)
+	}
+	return p.Configure, p.Write, p.Read, nil
 }
 
 // rule is a policy whose pattern was read.

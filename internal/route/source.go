@@ -72,12 +72,12 @@ type Broker interface {
 }
 
 // PolicyFault is an entry of a policy on the broker that breaks a promise of a
-// queue.
+// queue, or one that is missing.
 type PolicyFault struct {
 	Queue string
 
 	// Policy names the policy, or both, if a user's and an operator's policy apply
-	// to the queue.
+	// to the queue. It is "" if Key is an entry that neither a policy nor an argument has.
 	Policy string
 
 	Key    string // the entry, such as "message-ttl"
@@ -86,5 +86,8 @@ type PolicyFault struct {
 }
 
 func (f PolicyFault) String() string {
+	if f.Policy == "" {
+		return fmt.Sprintf("queue %q: neither its arguments nor a policy set %s: %s", f.Queue, f.Key, f.Effect)
+	}
 	return fmt.Sprintf("queue %q: %s sets %s to %s: %s", f.Queue, f.Policy, f.Key, f.Value, f.Effect)
 }

@@ -209,6 +209,8 @@ rehop topology verify after it. SPECS is a file, or - for the standard input.`,
 func (a *app) verifyCommand() *cobra.Command {
 	var definitions string
 	var names []string
+	var byDeclaring bool
+	var user string
 	c := &cobra.Command{
 		Use:   "verify SPECS",
 		Short: "Compare a broker, or a file of its definitions, with what a service declares",
@@ -218,13 +220,17 @@ needs the management API to see arguments, bindings and policies. With --role it
 compares the permissions of the user of --url with what a program with these roles needs:
 for that the login of --management-url needs the tag administrator. With --definitions it
 compares with a file that rabbitmqctl export_definitions has written, and needs no
-broker; --vhost names the virtual host in it.
+broker; --vhost names the virtual host in it, and --user the user for --role. With --by-declaring and no management API
+it declares each queue and exchange that exists once more, so that the broker tells in
+which arguments it differs: the user needs the permissions to declare them, and a part that
+somebody deletes at that moment comes back, empty and without bindings.
 
 It ends with code 3 if something is missing, differs, is overridden or is forbidden.
 SPECS is a file, or - for the standard input.`,
 		Example: `  rehop topology verify shop.json
   rehop topology verify shop.json --role declare,consume
-  rehop topology verify shop.json --definitions production.json --vhost /`,
+  rehop topology verify shop.json --definitions production.json --vhost /
+  rehop topology verify shop.json --definitions production.json --role consume --user shopper`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, rest []string) error {
 			specs, err := a.specifications(rest[0])
@@ -238,10 +244,16 @@ SPECS is a file, or - for the standard input.`,
 			if err != nil {
 				return err
 			}
-			if definitions != "" && len(roles) > 0 {
-				return usage(errors.New("--role is for the user of a broker, and --definitions is a file: leave one of them out"))
+			switch asked := definitions != "" && len(roles) > 0; {
+			case asked && user == "":
+				return usage(errors.New("--role with --definitions needs --user, whose permissions in the file are compared"))
+			case !asked && user != "":
+				return usage(errors.New("--user is for --definitions with --role: on a broker it is the user of --url"))
 			}
-			drift, err := a.drift(c, definitions, roles, specs)
+			if byDeclaring && (definitions != "" || len(roles) > 0) {
+				return usage(errors.New("--by-declaring asks a broker by AMQP alone, which has neither --definitions nor --role: leave it or them out"))
+			}
+			drift, err := a.drift(c, definitions, user, roles, byDeclaring, specs)
 			if err != nil {
 				return err
 			}
@@ -252,6 +264,8 @@ SPECS is a file, or - for the standard input.`,
 		},
 	}
 	c.Flags().StringVar(&definitions, "definitions", "", "file of definitions, instead of a broker")
+	c.Flags().BoolVar(&byDeclaring, "by-declaring", false, "without the management API, compare arguments by declaring what exists once more")
+	c.Flags().StringVar(&user, "user", "", "whose permissions in the file of --definitions are compared, for --role")
 	roleFlag(c, &names)
 	_ = c.MarkFlagFilename("definitions") // fails for unknown flags only
 	return c
@@ -266,13 +280,13 @@ func (a *app) print(drift topology.Drift) error {
 }
 
 // drift compares with a file of definitions, or with the broker.
-func (a *app) drift(c *cobra.Command, definitions string, roles []topology.Role, specs []topology.Spec) (topology.Drift, error) {
+func (a *app) drift(c *cobra.Command, definitions, user string, roles []topology.Role, byDeclaring bool, specs []topology.Spec) (topology.Drift, error) {
 	if definitions != "" {
 		file, err := readAll(a.in, definitions)
 		if err != nil {
 			return topology.Drift{}, usage(ofFlag("--definitions", err))
 		}
-		drift, err := topology.VerifyDefinitions(file, cmp.Or(a.vhost, "/"), specs...)
+		drift, err := topology.VerifyDefinitionsAs(file, cmp.Or(a.vhost, "/"), user, roles, specs...)
 		if err != nil {
 			err = usage(err)
 		}
@@ -281,6 +295,9 @@ func (a *app) drift(c *cobra.Command, definitions string, roles []topology.Role,
 	conn, err := a.connect(c.Context())
 	if err != nil {
 		return topology.Drift{}, err
+	}
+	if byDeclaring {
+		return topology.VerifyByDeclaring(c.Context(), conn, specs...)
 	}
 	return topology.VerifyAs(c.Context(), conn, roles, specs...)
 }

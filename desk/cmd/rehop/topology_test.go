@@ -48,6 +48,8 @@ func TestATopologyIsReviewed(t *testing.T) {
 	}
 	ofOthers, otherKey, ownShop := bound("others.json", "bill"), bound("key.json", "bill.#"), bound("own.json", "bill", topology.Exchange{Name: "shop", Kind: "direct"})
 	empty := write("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"},{"name":"b"}],"queues":[{"vhost":"b","name":"bills","durable":true,"arguments":{"x-queue-type":"classic"}}],"exchanges":[],"bindings":[]}`))
+	granted := write("granted.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"}],"queues":[],"exchanges":[],"bindings":[],"users":[{"name":"shopper"},{"name":"admin"}],`+
+		`"permissions":[{"user":"shopper","vhost":"/","configure":"^$","write":"^$","read":"^bills$"},{"user":"admin","vhost":"b","configure":".*","write":".*","read":".*"}]}`))
 	for _, tt := range []struct {
 		rule, line string
 		code       int
@@ -93,7 +95,14 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"definitions that are not there", "verify " + file + " --definitions none.json", exitUsage, "--definitions: open none.json"},
 		{"permissions that cannot be seen are said to be", "verify " + file + " --role declare,consume", exitPartly, "? permissions of user \"guest\": connection.Config.ManagementURL is empty"},
 		{"a role that is none, of a broker", "verify " + file + " --role admin", exitUsage, `--role is "admin", want declare, consume or publish`},
-		{"a file has no user", "verify " + file + " --role consume --definitions " + empty, exitUsage, "--role is for the user of a broker"},
+		{"permissions of nobody", "verify " + file + " --role consume --definitions " + empty, exitUsage, "needs --user"},
+		{"a user of a broker", "verify " + file + " --role consume --user shopper", exitUsage, "--user is for --definitions with --role"},
+		{"a file without permissions", "verify " + file + " --role consume --user shopper --definitions " + empty, exitPartly, `? permissions of user "shopper": the file has no permissions`},
+		{"permissions of a file", "verify " + file + " --role consume --user shopper --definitions " + granted, exitPartly, "! user shopper (permission-missing)"},
+		{"a user of the file without permissions in the virtual host", "verify " + file + " --role consume --user admin --definitions " + granted, exitPartly, "! user admin (permission-missing)"},
+		{"a user that the file does not have", "verify " + file + " --role consume --user nobody --definitions " + granted, exitPartly, `? permissions of user "nobody": user "nobody" is not in the file`},
+		{"arguments of a file need no declaration", "verify " + file + " --by-declaring --definitions " + empty, exitUsage, "--by-declaring asks a broker by AMQP alone"},
+		{"what is missing is not declared", "verify " + file + " --by-declaring", exitPartly, "+ queue bills (queue-missing)"},
 		{"a broker that lacks all", "verify " + file, exitPartly, "the broker is not as planned"},
 	} {
 		s.run(tt.code, append([]string{"topology"}, strings.Fields(tt.line)...)...)
@@ -111,6 +120,10 @@ func TestATopologyIsReviewed(t *testing.T) {
 	s.declare(specs...)
 	s.run(exitDone, "topology", "verify", file)
 	s.prints("no difference in what was looked at", "? arguments, bindings")
+	s.run(exitDone, "topology", "verify", file, "--by-declaring")
+	s.prints("no difference in what was looked at", "? bindings, policies and limits")
+	s.run(exitPartly, "topology", "verify", classic, "--by-declaring")
+	s.prints("~ queue bills (queue-type)")
 	s.in = strings.NewReader(string(text))
 	s.run(exitDone, "topology", "verify", "-", "-o", "json")
 	var drift topology.Drift
