@@ -135,6 +135,50 @@ func (j *Journal) lines(name string, do func([]byte)) error {
 	}
 }
 
+// backwards is lines from the last line to the first, until do returns false. It reads no more of the
+// file than that.
+func (j *Journal) backwards(name string, do func([]byte) bool) error {
+	f, err := os.Open(filepath.Join(j.dir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("desk: the journal: %w", err)
+	}
+	defer f.Close()
+	at, err := f.Seek(0, io.SeekEnd)
+	var rest []byte // ends where nothing was read yet, or with the end of a line
+	for part, whole := int64(1<<16), false; err == nil && at > 0; {
+		n := min(part, at)
+		at -= n
+		text := make([]byte, n, int(n)+len(rest))
+		if _, err = f.ReadAt(text, at); err != nil {
+			break
+		}
+		rest = append(text, rest...)
+		if end := bytes.LastIndexByte(rest, '\n'); !whole && end >= 0 {
+			rest, whole = rest[:end], true
+		}
+		if !whole || bytes.IndexByte(rest, '\n') < 0 {
+			part *= 2 // of a long line
+		}
+		for whole {
+			end := bytes.LastIndexByte(rest, '\n')
+			if end < 0 && at > 0 {
+				break // its beginning is before
+			}
+			if !do(bytes.TrimSpace(rest[end+1:])) || end < 0 {
+				return nil
+			}
+			rest = rest[:end]
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("desk: the journal: %w", err)
+	}
+	return nil
+}
+
 // DroppedTo returns a file in the journal's folder for [Redrive.CopyTo] of a redrive. [Journal.Prune]
 // leaves it.
 func (j *Journal) DroppedTo(id string) string { return filepath.Join(j.dir, "dropped", id+".jsonl") }
