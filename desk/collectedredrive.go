@@ -41,7 +41,7 @@ func (c *storeSource) Execute(ctx context.Context, r Redrive, progress func(Prog
 
 // Resume continues a redrive.
 func (c *storeSource) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
-	b, err := reopen(c.cfg.Journal, c.About(), id, by)
+	b, err := reopen(ctx, c.cfg.Journal, c.About(), c.conn, id, by)
 	if err != nil {
 		return Progress{}, err
 	}
@@ -138,7 +138,10 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	user, err := userOf(ctx, r.source.conn)
+	user, broker, err := loginOf(ctx, r.source.conn)
+	if err == nil {
+		err = r.book.isAt(broker)
+	}
 	if err != nil {
 		return err
 	}

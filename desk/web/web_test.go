@@ -248,6 +248,16 @@ func TestThePersonWhoResumesIsNamed(t *testing.T) {
 	})
 }
 
+// A resume that is refused says why: the page of the redrive does not, because nothing has begun.
+func TestAResumeThatIsRefusedSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n")
+		r.store.refuse = rehop.WithClass(errors.New(`desk: redrive o-3 is about cluster "staging"`), rehop.ClassBug)
+		r.has(r.post("/resume", url.Values{"id": {"o-3"}}), 400, "This cannot be done", "redrive o-3 is about cluster")
+	})
+}
+
 func TestAnAnswerThatIsNoneIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
