@@ -1,6 +1,8 @@
 package web
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -21,7 +23,16 @@ type editData struct {
 	Why     string // the body is not in the form
 	Keeper  bool
 	Redrive string
+	Was     string // the letter that the form was made from
 	Headers []editedHeader
+}
+
+// stateOf is another one for a letter of a store that somebody has edited.
+func stateOf(l desk.Letter) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %v ", l.Publishing.ContentType, l.Publishing.Headers)
+	h.Write(l.Publishing.Body)
+	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
 // editedHeader is a row of the form.
@@ -69,7 +80,7 @@ func (h *Handler) askEdit(r *request) error {
 }
 
 func editDataOf(h *Handler, source desk.Source, p place, l desk.Letter) editData {
-	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID()}
+	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID(), Was: stateOf(l)}
 	_, d.Keeper = source.(desk.Keeper)
 	d.Body, d.Why = editable(l.Publishing.Body)
 	d.Headers = rowsOf(l.Publishing.Headers)
@@ -89,6 +100,9 @@ func (h *Handler) edit(r *request) error {
 	source, p, l, err := r.letter()
 	if err != nil {
 		return err
+	}
+	if was := r.form.Get("was"); was != "" && was != stateOf(l) {
+		return errEdited
 	}
 	id := r.form.Get("id")
 	e, err := r.editOf(l)

@@ -415,6 +415,36 @@ func TestAnEditIsReviewed(t *testing.T) {
 	})
 }
 
+// Of two people who edit a letter of a store the second is told, and takes nothing back.
+func TestAnEditOfWhatSomebodyHasEditedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		_, rest, _ := strings.Cut(r.get("/edit?store=store+letters.db&id=id1").Body.String(), `name="was" value="`)
+		was, _, _ := strings.Cut(rest, `"`)
+		form := url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"review"}, "body": {`{"order":2}`}, "was": {was}}
+		r.has(r.post("/edit", form), 200, "What changes", `name="was" value="`+was+`"`)
+		l := &r.store.letters[0]
+		before := l.Publishing
+		for _, change := range []func(){
+			func() { l.Publishing.Body = []byte(`{"order":3}`) },
+			func() { l.Publishing.Headers = amqp.Table{"tenant": "acme"} },
+			func() { l.Publishing.ContentType = "text/plain" },
+		} {
+			change()
+			for _, do := range []string{"review", "save", "send"} {
+				form.Set("do", do)
+				r.has(r.post("/edit", form), 409, "This letter is another one now")
+			}
+			l.Publishing = before
+		}
+		if len(r.store.kept)+len(r.store.redrives) > 0 {
+			t.Errorf("%q, %+v", r.store.kept, r.store.redrives)
+		}
+		form.Set("do", "save")
+		r.has(r.post("/edit", form), 303)
+	})
+}
+
 func TestLinesThatDiffer(t *testing.T) {
 	for _, tt := range []struct{ rule, was, is, lines string }{
 		{"one line in the middle, with those around it", "1 2 3 4 5 6 7 8 9", "1 2 3 4 x 6 7 8 9", "… 2 3 4 -5 +x 6 7 8 …"},
