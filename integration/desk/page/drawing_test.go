@@ -34,7 +34,7 @@ func TestAQueueIsDrawn(t *testing.T) {
 	shoot(t, b, "plan")
 	b.click("Its dead letters")
 	b.says("Look into")
-	if tall := js[int](b, image+`.getAttribute("height")`); tall < 50 {
+	if tall := js[int](b, image+`.getAttribute("height") * 1`); tall < 50 {
 		t.Errorf("the image has a height of %d before it comes", tall)
 	}
 	drawn()
