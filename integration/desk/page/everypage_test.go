@@ -91,9 +91,12 @@ func TestNoPageIsWiderThanItsScreen(t *testing.T) {
 	}
 }
 
-// checkWidth fails if a page can be moved sideways.
+// checkWidth fails if a page can be moved sideways, or something that is used is beyond its edge.
 func checkWidth(t *testing.T, b *tab, page string, most int64) {
 	t.Helper()
+	if beyond := js[string](b, fmt.Sprintf(`[...document.querySelectorAll("main :is(input, button, a, select, textarea)")].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > %d && !e.closest(".scroll")).map(e => e.outerHTML.slice(0, 80)).slice(0, 5).join()`, most)); beyond != "" {
+		t.Errorf("%s: beyond the edge: %s", page, beyond)
+	}
 	if wide := js[int64](b, `document.documentElement.scrollWidth`); wide > most {
 		t.Errorf("%s is %d px wide, on a screen of %d: %s", page, wide, most,
 			js[string](b, fmt.Sprintf(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > %d && !e.closest(".scroll")).map(e => e.tagName + "." + e.className).slice(0, 5).join()`, most)))
