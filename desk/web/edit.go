@@ -118,6 +118,11 @@ func (h *Handler) edit(r *request) error {
 	}
 	what.Filter, what.Limit = desk.Filter{IDs: []string{id}}, 1
 	keeper, keeps := source.(desk.Keeper)
+	if !keeps || r.form.Get("do") == "send" {
+		if err := r.mayBegin(p, what.Action); err != nil {
+			return err
+		}
+	}
 	if keeps {
 		if err := keeper.Edit(r.ctx, id, e, r.by()); err != nil {
 			return err

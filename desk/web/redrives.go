@@ -65,6 +65,15 @@ func (r *redrives) do(work func(ctx context.Context) error) (ended bool, err err
 // is told to watch.
 const firstAnswer = 700 * time.Millisecond
 
+// mayBegin returns why the broker that a redrive needs does not answer. The redrive would begin when
+// it is back, and nobody may expect that any more.
+func (r *request) mayBegin(at place, action desk.Action) error {
+	if r.h.broker == nil || at.Queue == "" && action == desk.Drop {
+		return nil
+	}
+	return r.h.broker.answers(r.ctx, askTimeout)
+}
+
 // execute carries out a redrive of a source, or goes on with one if somebody resumes it. It returns an error if
 // the redrive has not begun.
 func (h *Handler) execute(at place, r desk.Redrive, resumed *desk.By) error {

@@ -174,6 +174,9 @@ func (h *Handler) send(r *request) error {
 	if _, err := h.progressOf(what.ID); err == nil { // the form was sent twice
 		return r.redirect("redrive", url.Values{"id": {what.ID}}, "")
 	}
+	if err := r.mayBegin(p, what.Action); err != nil {
+		return err
+	}
 	if err := h.execute(p, what, nil); err != nil {
 		return err
 	}

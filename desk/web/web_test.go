@@ -248,6 +248,40 @@ func TestThePersonWhoResumesIsNamed(t *testing.T) {
 	})
 }
 
+// A redrive that is asked for while the broker is away does not begin: it would be carried out when the
+// broker is back, and nobody may expect it any more.
+func TestNoRedriveWaitsForABrokerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n")
+		r.write("redrives/o-4.jsonl", `{"redrive":{"id":"o-4","action":"drop","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n")
+		r.broker.mu.Lock()
+		r.broker.err = rehop.WithClass(errors.New("connection refused"), rehop.ClassTransient)
+		r.broker.mu.Unlock()
+		for _, place := range []url.Values{{"queue": {"orders.dlq"}}, {"store": {"store letters.db"}}} {
+			for _, more := range []url.Values{{"there": {"1"}}, {"there": {"1"}, "deed": {"move"}, "to": {"parked"}}} {
+				form := url.Values{"id": {"id1"}}
+				maps.Copy(form, place)
+				maps.Copy(form, more)
+				r.has(r.post("/send", form), 503, "The broker is away", "connection refused")
+			}
+		}
+		r.has(r.post("/send", url.Values{"queue": {"orders.dlq"}, "id": {"id1"}, "there": {"1"}, "deed": {"drop"}}), 503, "The broker is away")
+		r.has(r.post("/edit", url.Values{"queue": {"orders.dlq"}, "id": {"id1"}, "do": {"send"}, "body": {`{"order":2}`}}), 503, "The broker is away")
+		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"send"}, "body": {`{"order":2}`}}), 503, "The broker is away")
+		r.has(r.post("/resume", url.Values{"id": {"o-3"}}), 503, "The broker is away")
+		synctest.Wait()
+		if n := len(r.queue.redrives) + len(r.store.redrives) + len(r.store.kept); n > 0 {
+			t.Errorf("%d redrives and edits: %+v", n, append(r.queue.redrives, r.store.redrives...))
+		}
+		// A store needs no broker to delete letters.
+		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "there": {"1"}, "deed": {"drop"}}), 303)
+		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":2}`}}), 303)
+		r.has(r.post("/resume", url.Values{"id": {"o-4"}}), 303)
+	})
+}
+
 // A resume that is refused says why: the page of the redrive does not, because nothing has begun.
 func TestAResumeThatIsRefusedSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
