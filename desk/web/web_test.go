@@ -282,6 +282,26 @@ func TestNoRedriveWaitsForABrokerThatIsAway(t *testing.T) {
 	})
 }
 
+// Each state of a redrive has a colour of its own, and so has one that is done and has left letters.
+func TestEachStateOfARedriveHasAColour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		seen := map[string]string{}
+		for _, state := range []string{`"done"`, `"done","failed":1`, `"stopped"`, `"failed"`, `"cut off"`} {
+			r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":`+state+`}}`+"\n")
+			_, rest, _ := strings.Cut(r.get("/redrive?id=o-3").Body.String(), `<div class="card-top"><div><span class="tag `)
+			colour, _, _ := strings.Cut(rest, `"`)
+			if other := seen[colour]; colour == "" || other != "" {
+				t.Errorf("%s has the colour %q of %s", state, colour, other)
+			}
+			seen[colour] = state
+		}
+		if seen["run"] != "" {
+			t.Errorf("%s has the colour of a redrive that runs", seen["run"])
+		}
+	})
+}
+
 // A resume that is refused says why: the page of the redrive does not, because nothing has begun.
 func TestAResumeThatIsRefusedSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
