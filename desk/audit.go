@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -115,54 +114,41 @@ func (j *Journal) Audit(n int) ([]Record, error) {
 	return records, err
 }
 
-// audit reads the file once. ended reports that an action seems to have ended meanwhile;
-// with final, its record says that its end is not known.
+// audit reads the file once, from its end, until it has n records. ended reports that an action
+// seems to have ended meanwhile; with final, its record says that its end is not known.
 func (j *Journal) audit(n int, final bool) (records []Record, ended bool, err error) {
-	var all []auditLine
-	open := map[string]int{} // actions that have begun and not ended, by their lines
-	last := map[string]int{} // the last line of each redrive
-	err = j.lines("audit.jsonl", func(text []byte) {
+	if n == 0 {
+		return nil, false, nil
+	}
+	behind := map[string]auditLine{} // by action: its line that was read last, the next one in the file
+	err = j.backwards("audit.jsonl", func(text []byte) bool {
 		var l auditLine
 		if json.Unmarshal(text, &l) != nil {
-			return
+			return true
 		}
-		if key := l.key(); key != "" {
-			at, isOpen := open[key]
-			switch {
-			case l.Result == began && isOpen:
-				all[at].Result = string(CutOff) // before its end was in the audit
-				fallthrough
-			case l.Result == began:
-				open[key] = len(all)
-			case isOpen:
-				all[at].Result = "" // the record of its end says more
-				delete(open, key)
-			case l.Redrive != "":
-				if before, found := last[key]; found && sameEnd(all[before].Record, l.Record) {
-					return
-				}
-			}
-			if l.Redrive != "" {
-				last[key] = len(all)
-			}
+		next, isFollowed := behind[l.key()]
+		if l.key() != "" {
+			behind[l.key()] = l
 		}
-		all = append(all, l)
-	})
-	for _, at := range last { // nobody goes on with it
-		all[at].Unfinished = strings.HasPrefix(all[at].Result, string(CutOff))
-	}
-	slices.Reverse(all)
-	all = slices.DeleteFunc(all, func(l auditLine) bool { return l.Result == "" || l.Result == noMatch })
-	for _, l := range all[:min(n, len(all))] {
-		if l.Result == began {
+		switch {
+		case l.Result == began && isFollowed && next.Result != began: // the record of its end says more
+			return true
+		case l.Result == began && isFollowed: // before its end was in the audit
+			l.Result = string(CutOff)
+		case l.Result == began:
 			known, over := j.unended(l)
 			if ended = ended || over && !final; over {
 				known.Result, known.Unfinished = unknownEnd, true
 			}
 			l.Record = known
+		case isFollowed && l.Redrive != "" && sameEnd(l.Record, next.Record), l.Result == noMatch:
+			return true
+		case !isFollowed && l.key() != "" && l.Redrive != "": // nobody goes on with it
+			l.Unfinished = strings.HasPrefix(l.Result, string(CutOff))
 		}
 		records = append(records, l.Record)
-	}
+		return len(records) < n
+	})
 	return records, ended, err
 }
 

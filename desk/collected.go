@@ -47,6 +47,15 @@ type storeSource struct {
 	store *store.Store
 	conn  *connection.Conn
 	cfg   CollectedConfig
+
+	gap func(moment string) // of tests: called between the steps of a drop
+}
+
+// at tells a test that a drop is between two steps.
+func (c *storeSource) at(moment string) {
+	if c.gap != nil {
+		c.gap(moment)
+	}
 }
 
 // NewCollected returns the letters in a store, which [store.Store.Collect] has put

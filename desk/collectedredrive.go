@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -39,7 +41,7 @@ func (c *storeSource) Execute(ctx context.Context, r Redrive, progress func(Prog
 
 // Resume continues a redrive.
 func (c *storeSource) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
-	b, err := reopen(c.cfg.Journal, c.About(), id, by)
+	b, err := reopen(ctx, c.cfg.Journal, c.About(), c.conn, id, by)
 	if err != nil {
 		return Progress{}, err
 	}
@@ -136,7 +138,10 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	user, err := userOf(ctx, r.source.conn)
+	user, broker, err := loginOf(ctx, r.source.conn)
+	if err == nil {
+		err = r.book.isAt(broker)
+	}
 	if err != nil {
 		return err
 	}
@@ -384,6 +389,42 @@ func (r *collectedRedrive) note(always bool) error {
 	return r.book.write(entry{Progress: &r.progress})
 }
 
+// recount counts the letters that an earlier process was about to delete when it ended. Those that
+// are gone count as deleted by it, so that no more are deleted than the limit says.
+func (r *collectedRedrive) recount(ctx context.Context) error {
+	keys := slices.Sorted(maps.Keys(r.book.past.open))
+	gone := len(keys)
+	for some := range slices.Chunk(keys, scanPage) {
+		numbers := make([]int64, 0, len(some))
+		for _, key := range some {
+			number, err := strconv.ParseInt(key, 10, 64)
+			if err != nil {
+				return fmt.Errorf("desk: the journal: redrive %s: letter %.40q has no number", r.redrive.ID, key)
+			}
+			numbers = append(numbers, number)
+		}
+		there, err := r.source.store.Count(ctx, store.Query{Numbers: numbers})
+		if err != nil {
+			return fmt.Errorf("desk: %w", err)
+		}
+		gone -= there
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	r.progress.Done += gone
+	r.progress.Matched += gone
+	return r.book.write(entry{Left: keys, Progress: &r.progress})
+}
+
+// keysOf are the letters with these numbers, in the journal.
+func keysOf(numbers []int64) (keys []string) {
+	for _, number := range numbers {
+		keys = append(keys, strconv.FormatInt(number, 10))
+	}
+	return keys
+}
+
 // drop copies letters to the file and deletes them, a page at a time. It leaves a letter
 // that has changed since it was copied.
 func (r *collectedRedrive) drop(ctx context.Context) error {
@@ -395,6 +436,9 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 	q, look, err := r.redrive.Filter.query()
 	if q.Before = r.before(); err == nil && !look { // else nobody has counted before all are read
 		err = r.countAll(ctx, q)
+	}
+	if err == nil {
+		err = r.recount(ctx)
 	}
 	if err != nil {
 		return err
@@ -448,7 +492,13 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 			numbers = append(numbers, p.letter.Place)
 		}
 		if len(numbers) > 0 {
+			keys := keysOf(numbers)
+			if err := r.book.write(entry{Try: keys}); err != nil {
+				return err
+			}
+			r.source.at("tried")
 			n, err := marks.Delete(ctx, numbers)
+			r.source.at("deleted")
 			r.progress.Done += n
 			if kept := len(numbers) - n; kept > 0 {
 				r.progress.Skipped += kept
@@ -457,8 +507,11 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("desk: %w", err)
 			}
+			if err := r.book.write(entry{Left: keys, Progress: &r.progress}); err != nil { // in one line: none is counted twice
+				return err
+			}
 		}
-		if err := r.note(true); err != nil || !more { // always: nothing else counts what is gone
+		if err := r.note(true); err != nil || !more {
 			return err
 		}
 		if rate := r.redrive.Rate; rate > 0 && !pause(ctx, time.Duration(float64(len(transfers))/rate*float64(time.Second))) {

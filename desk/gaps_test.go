@@ -32,6 +32,7 @@ type killedTask struct {
 	Nameless                 bool   // letters that are all alike, without message ids
 	Duplicates               bool   // each letter is there twice, with its message id
 	Act                      string // an export or import, in place of a redrive
+	Store                    string // the file of the letters, in place of a queue
 }
 
 func (k killedTask) live() (*Live, func() error, error) {
@@ -68,20 +69,28 @@ func init() {
 func beKilled(task string) {
 	var k killedTask
 	err := json.Unmarshal([]byte(task), &k)
-	if err == nil {
+	n := 0
+	gap := func(moment string) {
+		if moment != k.Moment {
+			return
+		}
+		if n++; n == k.Nth {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	switch {
+	case err != nil:
+	case k.Store != "":
+		var c *storeSource
+		if c, _, _, err = k.collected(); err == nil {
+			c.gap = gap
+			_, err = c.Execute(context.Background(), k.drop(), nil)
+		}
+	default:
 		var l *Live
 		if l, _, err = k.live(); err == nil {
-			l.inFlight = k.InFlight
-			n := 0
-			l.gap = func(moment string) {
-				if moment != k.Moment {
-					return
-				}
-				if n++; n == k.Nth {
-					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-					select {}
-				}
-			}
+			l.inFlight, l.gap = k.InFlight, gap
 			if k.Act != "" {
 				err = k.act(l)
 			} else {

@@ -177,10 +177,16 @@ func (i *importing) flush(ctx context.Context) error {
 
 // userOf is the user of a connection.
 func userOf(ctx context.Context, conn *connection.Conn) (string, error) {
+	user, _, err := loginOf(ctx, conn)
+	return user, err
+}
+
+// loginOf is userOf, with what brokerOf returns.
+func loginOf(ctx context.Context, conn *connection.Conn) (user, broker string, err error) {
 	session, err := conn.Session(ctx, connection.Publish)
 	if err != nil {
-		return "", fmt.Errorf("desk: %w", err)
+		return "", "", fmt.Errorf("desk: %w", err)
 	}
 	defer session.Close()
-	return transport.Inside.Session(session).User(), nil
+	return transport.Inside.Session(session).User(), brokerOf(conn, session), nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Journal is a folder in which redrives are written down before they begin, and every
@@ -135,6 +138,50 @@ func (j *Journal) lines(name string, do func([]byte)) error {
 	}
 }
 
+// backwards is lines from the last line to the first, until do returns false. It reads no more of the
+// file than that.
+func (j *Journal) backwards(name string, do func([]byte) bool) error {
+	f, err := os.Open(filepath.Join(j.dir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("desk: the journal: %w", err)
+	}
+	defer f.Close()
+	at, err := f.Seek(0, io.SeekEnd)
+	var rest []byte // ends where nothing was read yet, or with the end of a line
+	for part, whole := int64(1<<16), false; err == nil && at > 0; {
+		n := min(part, at)
+		at -= n
+		text := make([]byte, n, int(n)+len(rest))
+		if _, err = f.ReadAt(text, at); err != nil {
+			break
+		}
+		rest = append(text, rest...)
+		if end := bytes.LastIndexByte(rest, '\n'); !whole && end >= 0 {
+			rest, whole = rest[:end], true
+		}
+		if !whole || bytes.IndexByte(rest, '\n') < 0 {
+			part *= 2 // of a long line
+		}
+		for whole {
+			end := bytes.LastIndexByte(rest, '\n')
+			if end < 0 && at > 0 {
+				break // its beginning is before
+			}
+			if !do(bytes.TrimSpace(rest[end+1:])) || end < 0 {
+				return nil
+			}
+			rest = rest[:end]
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("desk: the journal: %w", err)
+	}
+	return nil
+}
+
 // DroppedTo returns a file in the journal's folder for [Redrive.CopyTo] of a redrive. [Journal.Prune]
 // leaves it.
 func (j *Journal) DroppedTo(id string) string { return filepath.Join(j.dir, "dropped", id+".jsonl") }
@@ -148,6 +195,7 @@ type entry struct {
 	There      int       `json:"there,omitzero"`       // how many letters its place had when it began
 	Seen       []string  `json:"seen,omitzero"`        // digests of letters of There that were not seen before
 	Run        *run      `json:"run,omitzero"`         // a process goes on with it
+	Broker     string    `json:"broker,omitzero"`      // whose letters it takes, or to which it sends them
 	Try        []string  `json:"try,omitzero"`         // letters that are being published
 	Sent       []string  `json:"sent,omitzero"`        // of these: confirmed
 	Gone       []string  `json:"gone,omitzero"`        // of these: their place has let go of them
@@ -200,6 +248,7 @@ func (j *Journal) lockFile(id string) string { return filepath.Join(j.dir, "redr
 type past struct {
 	progress   Progress
 	run        run             // the last one
+	broker     string          // empty: not known yet
 	sent       map[string]bool // confirmed letters
 	gone       map[string]bool // of these: known to have left their place
 	open       map[string]bool // tried, and it is not known whether they arrived
@@ -266,6 +315,7 @@ func (j *Journal) history(id string) (past, error) {
 			h.run = *e.Run
 			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped, h.progress.MaybeSent = Running, "", 0, 0, 0
 		}
+		h.broker = cmp.Or(h.broker, e.Broker)
 		for _, key := range e.Try {
 			if h.open[key] {
 				h.again[key] = true
@@ -448,8 +498,34 @@ func (b *book) end(p Progress) error {
 	return errors.Join(b.write(entry{Progress: &p}), b.journal.sync(b.file), b.file.Close(), b.journal.note(b.past.run.record(p)), b.release())
 }
 
-// reopen takes a redrive of a source for this process, for somebody who resumes it.
-func reopen(j *Journal, a About, id string, by By) (*book, error) {
+// brokerOf names the cluster of a session, and the virtual host; empty if the cluster has no name.
+func brokerOf(conn *connection.Conn, session *connection.Session) string {
+	cluster := session.Server().Cluster
+	if cluster == "" {
+		return ""
+	}
+	return fmt.Sprintf("cluster %q, virtual host %q", cluster, transport.Inside.Conn(conn).Vhost())
+}
+
+// isAt notes the broker of a redrive, and refuses one on which no earlier turn of it was: a queue of
+// the same name has other letters there.
+func (b *book) isAt(broker string) error {
+	if err := b.past.refuses(b.redrive.ID, broker); err != nil || broker == b.past.broker || broker == "" {
+		return err
+	}
+	b.past.broker = broker
+	return b.write(entry{Broker: broker})
+}
+
+func (p past) refuses(id, broker string) error {
+	if p.broker == "" || broker == "" || broker == p.broker {
+		return nil
+	}
+	return rehop.WithClass(fmt.Errorf("desk: redrive %s is about %s, and this is %s: resume it there, or begin another redrive here", id, p.broker, broker), rehop.ClassBug)
+}
+
+// reopen takes a redrive of a source for this process, for somebody who resumes it. conn may be nil.
+func reopen(ctx context.Context, j *Journal, a About, conn *connection.Conn, id string, by By) (*book, error) {
 	p, err := j.Redrive(id)
 	switch {
 	case err != nil:
@@ -460,6 +536,19 @@ func reopen(j *Journal, a About, id string, by By) (*book, error) {
 		return nil, rehop.WithClass(fmt.Errorf("desk: By.MaybeSent is %.40q, want again or delete, or nothing", by.MaybeSent), rehop.ClassBug)
 	case !p.Resumable():
 		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is done", id), rehop.ClassBug)
+	}
+	past, err := j.history(id)
+	if err != nil {
+		return nil, err
+	}
+	if past.broker != "" && conn != nil {
+		session, err := conn.Session(ctx, connection.Consume)
+		if err != nil {
+			return nil, fmt.Errorf("desk: %w", err)
+		}
+		if err := errors.Join(past.refuses(id, brokerOf(conn, session)), session.Close()); err != nil {
+			return nil, err
+		}
 	}
 	return j.begin(p.Redrive, &by)
 }

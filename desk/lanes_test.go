@@ -43,15 +43,32 @@ func TestLettersOfLanesAreOneGroup(t *testing.T) {
 	})
 }
 
+// Lanes that have a dead-letter queue each are known by the exchange that leads to them.
 func TestCollectedLettersOfLanesAreOneGroup(t *testing.T) {
+	for _, tt := range []struct {
+		rule, exchange string
+		letters        func(lane string) string
+		groups         int
+	}{
+		{"one dead-letter queue", "", func(string) string { return "sms.dlq" }, 1},
+		{"a dead-letter queue each", "sms.lanes", func(lane string) string { return lane + ".dlq" }, 1},
+		{"a dead-letter queue each, published to another exchange", "shop", func(lane string) string { return lane + ".dlq" }, 2},
+		{"queues that are no lanes", "other.lanes", func(lane string) string { return lane + ".dlq" }, 2},
+	} {
+		t.Run(tt.rule, func(t *testing.T) { collectedLanes(t, tt.exchange, tt.letters, tt.groups) })
+	}
+}
+
+func collectedLanes(t *testing.T, exchange string, deadLetters func(lane string) string, want int) {
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "letters.db"))
 	must(t, err)
 	defer db.Close()
 	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
 	must(t, err)
 	for i := range 4 {
-		d := &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "sms", Queue: "sms.dlq"}
-		d.History.Queue, d.History.Failure = []string{"sms.express", "sms.normal"}[i%2], xdeath.Failure{Cause: rehop.CauseExhausted, Error: fmt.Sprintf("no route to %d", i)}
+		lane := []string{"sms.express", "sms.normal"}[i%2]
+		d := &consumer.Delivery{ID: fmt.Sprint("m-", i), Exchange: exchange, RoutingKey: "sms", Queue: deadLetters(lane)}
+		d.History.Queue, d.History.Failure = lane, xdeath.Failure{Cause: rehop.CauseExhausted, Error: fmt.Sprintf("no route to %d", i)}
 		must(t, letters.Collect(t.Context(), d))
 	}
 	journal, err := OpenJournal(t.TempDir())
@@ -60,8 +77,8 @@ func TestCollectedLettersOfLanesAreOneGroup(t *testing.T) {
 	must(t, err)
 	for _, when := range []string{"collected", "edited"} {
 		groups, err := collected.Groups(t.Context(), Filter{})
-		if err != nil || len(groups.Groups) != 1 || groups.Groups[0].Count != 4 {
-			t.Errorf("%s: %v: %+v, want one group of both lanes", when, err, groups.Groups)
+		if err != nil || len(groups.Groups) != want || groups.Groups[0].Count != 4/want {
+			t.Errorf("%s: %v: %+v, want %d groups", when, err, groups.Groups, want)
 		}
 		body := []byte("mended")
 		must(t, collected.Edit(t.Context(), groups.Groups[0].Example.ID, Edit{Body: &body}, By{}))

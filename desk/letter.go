@@ -139,7 +139,7 @@ func readIn(p amqp.Publishing, queue string) Letter {
 	if l.FirstFailed.IsZero() {
 		l.FirstFailed = l.Failed
 	}
-	l.Fingerprint = letter.Fingerprint(letter.WorkQueue(l.Queue, queue), l.Exchange, l.Cause, l.ErrorType, l.Error)
+	l.Fingerprint = letter.Fingerprint(letter.WorkQueue(l.Queue, queue, l.Exchange), l.Exchange, l.Cause, l.ErrorType, l.Error)
 	l.Doubt = letter.Doubt(p.Headers, l.Queue)
 	return l
 }

@@ -59,7 +59,7 @@ func (l *Live) Execute(ctx context.Context, r Redrive, progress func(Progress)) 
 
 // Resume continues a redrive.
 func (l *Live) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
-	b, err := reopen(l.cfg.Journal, l.About(), id, by)
+	b, err := reopen(ctx, l.cfg.Journal, l.About(), l.conn, id, by)
 	if err != nil {
 		return Progress{}, err
 	}

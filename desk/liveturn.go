@@ -51,6 +51,9 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	defer counter.close()
+	if err := r.book.isAt(brokerOf(r.live.conn, counter.session)); err != nil {
+		return false, err
+	}
 	total := queue.Messages
 	if total < r.expected {
 		if total, err = counter.atLeast(ctx, r.expected); err != nil {

@@ -24,8 +24,12 @@ func lock(name string) (release func() error, err error) {
 		}
 		return nil, err
 	}
-	return f.Close, nil
+	return func() error { return errors.Join(unlock(f), f.Close()) }, nil
 }
+
+// unlock frees a file for others. The end of this process does so too, but Close alone does not: a
+// child that is about to be another program has the file as well.
+func unlock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
 
 // held reports whether a living process has a file, and whether the file is there.
 func held(name string) (busy, there bool) {
@@ -34,7 +38,11 @@ func held(name string) (busy, there bool) {
 		return false, false
 	}
 	defer f.Close()
-	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK), true
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if err == nil {
+		_ = unlock(f)
+	}
+	return errors.Is(err, syscall.EWOULDBLOCK), true
 }
 
 // syncFolder keeps the names of new files in a folder from being lost by a power cut.

@@ -95,8 +95,8 @@ func published(m producer.Message, l Letter, to topology.Address, redrive string
 	if sender := header.Sender(m.Headers, m.UserID); sender != "" {
 		p.Headers[header.UserID] = sender
 	}
-	if m.Expiration > 0 {
-		p.Expiration = fmt.Sprint(m.Expiration.Milliseconds())
+	if m.Expiration > 0 { // a person wants it handled, however many are before it
+		p.Headers[header.Expiration] = fmt.Sprint(m.Expiration.Milliseconds())
 	}
 	if m.Priority > 0 {
 		p.Headers[header.Priority] = int64(m.Priority)

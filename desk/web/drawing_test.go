@@ -23,7 +23,7 @@ func TestAQueueIsDrawnBesideItsLetters(t *testing.T) {
 		topology.WorkQueue{Name: evil, Bindings: []topology.Binding{{Exchange: evil, RoutingKey: evil}}}}
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, func(cfg *Config) { cfg.Specs = specs })
-		const image = `<img src="drawing?queue=orders.dlq" width="980"`
+		const image = `<img src="drawing?queue=orders.dlq" width="980" height="`
 		r.has(r.get("/groups?queue=orders.dlq"), 200, "Look into", image) // before anybody has looked
 		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
 		r.has(r.get("/groups?queue=orders.dlq"), 200, image, "RabbitMQ 4.3.6", "has not compared")
@@ -33,6 +33,19 @@ func TestAQueueIsDrawnBesideItsLetters(t *testing.T) {
 				t.Errorf("%s has a drawing", page)
 			}
 		}
+		r.broker.mu.Lock()
+		r.broker.queues = append(r.broker.queues, desk.Queue{Name: evil, Ready: 1}, desk.Queue{Name: "unplanned", Ready: 1})
+		r.broker.mu.Unlock()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		page := r.get("/").Body.String()
+		for address, want := range map[string]bool{`"plan?queue=orders"`: true, `"plan?queue=%3cscript%3ealert`: true, "plan?queue=unplanned": false} {
+			if has := strings.Contains(page, address); has != want {
+				t.Errorf("the overview leads to %s: %v, want %v", address, has, want)
+			}
+		}
+		r.has(r.get("/plan?queue=orders"), 200, `<img src="drawing?queue=orders" width="980" height="`, `href="groups?queue=orders.dlq"`)
+		r.has(r.get("/plan?queue=unplanned"), 404)
+		r.has(r.get("/plan?store=store+letters.db"), 404)
 		w := r.get("/drawing?queue=orders")
 		r.has(w, 200, ">orders.wait.1: 1m</text>", ">comes back</text>", ">order.#</text>", ">orders.dlq</text>")
 		if strings.Contains(w.Body.String(), "script") {

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -21,7 +23,16 @@ type editData struct {
 	Why     string // the body is not in the form
 	Keeper  bool
 	Redrive string
+	Was     string // the letter that the form was made from
 	Headers []editedHeader
+}
+
+// stateOf is another one for a letter of a store that somebody has edited.
+func stateOf(l desk.Letter) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %v ", l.Publishing.ContentType, l.Publishing.Headers)
+	h.Write(l.Publishing.Body)
+	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
 // editedHeader is a row of the form.
@@ -69,7 +80,7 @@ func (h *Handler) askEdit(r *request) error {
 }
 
 func editDataOf(h *Handler, source desk.Source, p place, l desk.Letter) editData {
-	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID()}
+	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID(), Was: stateOf(l)}
 	_, d.Keeper = source.(desk.Keeper)
 	d.Body, d.Why = editable(l.Publishing.Body)
 	d.Headers = rowsOf(l.Publishing.Headers)
@@ -90,6 +101,9 @@ func (h *Handler) edit(r *request) error {
 	if err != nil {
 		return err
 	}
+	if was := r.form.Get("was"); was != "" && was != stateOf(l) {
+		return errEdited
+	}
 	id := r.form.Get("id")
 	e, err := r.editOf(l)
 	if err != nil {
@@ -104,6 +118,11 @@ func (h *Handler) edit(r *request) error {
 	}
 	what.Filter, what.Limit = desk.Filter{IDs: []string{id}}, 1
 	keeper, keeps := source.(desk.Keeper)
+	if !keeps || r.form.Get("do") == "send" {
+		if err := r.mayBegin(p, what.Action); err != nil {
+			return err
+		}
+	}
 	if keeps {
 		if err := keeper.Edit(r.ctx, id, e, r.by()); err != nil {
 			return err

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 )
 
@@ -231,7 +232,8 @@ type fakeBroker struct {
 	mu     sync.Mutex
 	queues []desk.Queue
 	err    error
-	silent error            // of the management API
+	silent error // of the management API
+	block  *connection.BlockedError
 	each   map[string]*fake // instead of source
 	opens  int
 
@@ -272,6 +274,12 @@ func (b *fakeBroker) health() error {
 		return nil
 	}
 	return b.err
+}
+
+func (b *fakeBroker) alarm() *connection.BlockedError {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.block
 }
 
 func (b *fakeBroker) answers(context.Context, time.Duration) error { return b.health() }

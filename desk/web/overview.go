@@ -30,8 +30,9 @@ type overviewData struct {
 	EmptyAll  int
 	Work      []desk.Queue
 	WorkAll   int
-	Unwatched int   // of Full: their growth is not known
-	Scale     scale // of all plots
+	Drawn     map[string]bool // those of Work that have a drawing
+	Unwatched int             // of Full: their growth is not known
+	Scale     scale           // of all plots
 	Columns   []column[row]
 	Works     []column[desk.Queue]
 	Redrives  []desk.Progress
@@ -178,7 +179,7 @@ func (h *Handler) overviewData(form url.Values) (overviewData, error) {
 	}
 	o.Full, o.EmptyAll, o.WorkAll = len(o.Rows), len(o.Empty), len(o.Work)
 	o.Rows, o.Empty, o.Work = o.Rows[:min(o.Full, maxRows)], o.Empty[:min(o.EmptyAll, maxRows)], o.Work[:min(o.WorkAll, maxRows)]
-	o.Scale = scaleOf(o.Rows)
+	o.Scale, o.Drawn = scaleOf(o.Rows), h.areDrawn(o.Work)
 	var err error
 	if o.Redrives, err = h.latestRedrives(5); err != nil {
 		o.ErrOf = err.Error()

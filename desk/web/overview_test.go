@@ -70,6 +70,14 @@ func (r *room) order(page string) string {
 	return strings.Join(names, " ")
 }
 
+// What a look does is said where its buttons are, and not under a pointer alone: a phone has none.
+func TestTheOverviewSaysWhatALookDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.has(r.get("/"), 200, "A look takes the letters of a queue and hands them back in their order, marked as redelivered.", `action="look"`)
+	})
+}
+
 func TestTheOverviewIsSorted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, func(cfg *Config) { cfg.Sources = nil })

@@ -24,7 +24,9 @@ type broker interface {
 	list(ctx context.Context) ([]desk.Queue, error)
 	byName(ctx context.Context, queue string) (desk.Queue, error)
 	open(queue string) (desk.Source, error)
-	health() error
+	health() error // of connections; an alarm is none of theirs
+	// alarm returns why the broker takes no messages, as far as it has told; nil if it takes them.
+	alarm() *connection.BlockedError
 	// answers asks the broker itself, by AMQP, and returns why it does not answer in this time.
 	answers(ctx context.Context, limit time.Duration) error
 	version() string // empty: not known yet
@@ -47,7 +49,24 @@ func (b *realBroker) open(queue string) (desk.Source, error) {
 	return desk.NewLive(b.conn, queue, desk.LiveConfig{Journal: b.journal, OnlyWhenAsked: true})
 }
 
-func (b *realBroker) health() error { return b.conn.Health() }
+func (b *realBroker) health() error {
+	err := b.conn.Health()
+	for _, role := range []connection.Role{connection.Publish, connection.Consume} {
+		if s := b.conn.State(role).Status; s != connection.Up && s != connection.Blocked && s != connection.Idle {
+			return err
+		}
+	}
+	return nil // but for an alarm
+}
+
+func (b *realBroker) alarm() *connection.BlockedError {
+	for _, role := range []connection.Role{connection.Publish, connection.Consume} {
+		if s := b.conn.State(role); s.Status == connection.Blocked {
+			return &connection.BlockedError{Reason: s.Reason, Since: s.Since}
+		}
+	}
+	return nil
+}
 
 func (b *realBroker) answers(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the broker has not answered for %v", limit))
@@ -216,10 +235,11 @@ type snapshot struct {
 	At        time.Time // zero: nothing yet
 	Letters   []depth   // queues of dead letters, and stores
 	Work      []desk.Queue
-	Taken     time.Time // of the numbers of queues; zero: there are none
-	Err       error     // of the broker
-	Silent    error     // of the management API alone
-	Since     time.Time // of Err
+	Taken     time.Time                // of the numbers of queues; zero: there are none
+	Err       error                    // of the broker
+	Silent    error                    // of the management API alone
+	Alarm     *connection.BlockedError // why the broker, which is there, takes no messages; nil: it does
+	Since     time.Time                // of Err
 	NoListing bool
 	Version   string
 	HasBroker bool
@@ -393,6 +413,9 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 	}
 	if health := h.broker.health(); health != nil && rehop.ClassOf(health) != rehop.ClassBug {
 		err, now.Silent = health, nil
+	}
+	if err == nil {
+		now.Alarm = h.broker.alarm()
 	}
 	named := map[string]bool{}
 	for _, q := range queues {

@@ -26,7 +26,7 @@ type placeView struct {
 	Page   string // the page itself
 	Sort   string // that its address names
 	Hidden []hiddenField
-	Drawn  string // the version of the broker for which the queue is drawn; empty: it is not
+	Drawn  drawn
 }
 
 type hiddenField struct{ Name, Value string }

@@ -105,6 +105,9 @@ func (h *Handler) resume(r *request) error {
 	default:
 		return fmt.Errorf("%w: maybe_sent is %.40q, want %s or %s", errForm, by.MaybeSent, desk.Delete, desk.Again)
 	}
+	if err := r.mayBegin(at, p.Redrive.Action); err != nil {
+		return err
+	}
 	if err := h.execute(at, p.Redrive, &by); err != nil {
 		return err
 	}

@@ -65,10 +65,19 @@ func (r *redrives) do(work func(ctx context.Context) error) (ended bool, err err
 // is told to watch.
 const firstAnswer = 700 * time.Millisecond
 
+// mayBegin returns why the broker that a redrive needs does not answer. The redrive would begin when
+// it is back, and nobody may expect that any more.
+func (r *request) mayBegin(at place, action desk.Action) error {
+	if r.h.broker == nil || at.Queue == "" && action == desk.Drop {
+		return nil
+	}
+	return r.h.broker.answers(r.ctx, askTimeout)
+}
+
 // execute carries out a redrive of a source, or goes on with one if somebody resumes it. It returns an error if
 // the redrive has not begun.
-func (h *Handler) execute(p place, r desk.Redrive, resumed *desk.By) error {
-	source, release, err := h.source(p)
+func (h *Handler) execute(at place, r desk.Redrive, resumed *desk.By) error {
+	source, release, err := h.source(at)
 	if err != nil {
 		return err
 	}
@@ -92,13 +101,14 @@ func (h *Handler) execute(p place, r desk.Redrive, resumed *desk.By) error {
 		one.progress = p
 		h.redrives.mu.Unlock()
 	}
+	var p desk.Progress
 	ended, err := h.redrives.do(func(ctx context.Context) error {
 		defer over()
 		var err error
 		if resumed != nil {
-			_, err = source.Resume(ctx, r.ID, *resumed, tell)
+			p, err = source.Resume(ctx, r.ID, *resumed, tell)
 		} else {
-			_, err = source.Execute(ctx, r, tell)
+			p, err = source.Execute(ctx, r, tell)
 		}
 		if err != nil && !errors.Is(err, desk.ErrRedriveStopped) {
 			h.cfg.Logger.Warn("web: a redrive ended early", "redrive", r.ID, "error", err)
@@ -109,10 +119,8 @@ func (h *Handler) execute(p place, r desk.Redrive, resumed *desk.By) error {
 		over()
 		return err
 	}
-	if ended && err != nil {
-		if _, unknown := h.cfg.Journal.Redrive(r.ID); unknown != nil {
-			return err // it never began; else its page says how it ended
-		}
+	if ended && err != nil && p.State == "" {
+		return err // it never began; else its page says how it ended
 	}
 	return nil
 }

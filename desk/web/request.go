@@ -18,6 +18,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/desk/internal/said"
 )
@@ -50,6 +51,7 @@ var (
 	errNoPlace  = errors.New("there is no such queue or store here")
 	errReadOnly = errors.New("this desk is read-only")
 	errForm     = errors.New("the form is not valid")
+	errEdited   = errors.New("nothing was done: since the form was opened, somebody has edited this letter")
 )
 
 // page makes an http.HandlerFunc of what answers a request.
@@ -168,7 +170,7 @@ type problem struct {
 	Advice string
 	Place  place
 	Look   string // where to go after a look, which is what to do
-	Drawn  string // as in placeView
+	Drawn  drawn
 }
 
 func (r *request) fail(err error) {
@@ -196,6 +198,7 @@ func problemOf(err error) problem {
 	var refused *desk.RefusedError
 	var large *http.MaxBytesError
 	var broker *amqp.Error
+	var blocked *connection.BlockedError
 	var dial *net.OpError // of a connection that could not be made in time
 	switch {
 	case errors.Is(err, errNoPage):
@@ -206,6 +209,8 @@ func problemOf(err error) problem {
 		return problem{Status: 404, Head: "This letter is not here any more", Text: err.Error(), Advice: "Somebody may have sent it back, or another consumer has it. Look again, or see the audit."}
 	case errors.Is(err, desk.ErrNoRedrive):
 		return problem{Status: 404, Head: "There is no such redrive", Text: err.Error(), Advice: "The page of redrives lists those of this journal."}
+	case errors.Is(err, errEdited):
+		return problem{Status: 409, Head: "This letter is another one now", Text: err.Error(), Advice: "Open it again, and edit what it is now."}
 	case errors.Is(err, errReadOnly):
 		return problem{Status: 403, Head: "This desk is read-only", Text: "It was started with --read-only.", Advice: "Use the command rehop, or a desk that may change letters."}
 	case errors.As(err, &large) && large.Limit == maxEdit:
@@ -237,6 +242,8 @@ func problemOf(err error) problem {
 		return problem{Status: 403, Head: "The broker does not allow it", Text: broker.Reason, Advice: "Give the user of this desk the permission, or use another user. rehop doctor says more."}
 	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &dial):
 		return problem{Status: 504, Head: "No answer in time", Text: err.Error(), Advice: "Try again, or ask for fewer letters."}
+	case errors.As(err, &blocked):
+		return problem{Status: 503, Head: "The broker takes no messages", Text: err.Error(), Advice: "It is there, and has an alarm. The letters are safe in their queues: try again when the alarm is over."}
 	case rehop.ClassOf(err) == rehop.ClassTransient:
 		return problem{Status: 503, Head: "The broker is away", Text: err.Error(), Advice: "The letters are safe in their queues. The desk connects again by itself: try again when the state at the top says so."}
 	case rehop.ClassOf(err) == rehop.ClassBug:

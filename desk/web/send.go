@@ -35,7 +35,7 @@ type deed struct {
 }
 
 var deeds = []deed{
-	{desk.Send, "Send", "Each message is published as it was published first, to the queue that failed on it, and starts at attempt 1. Its letter leaves this place when the broker has confirmed the message."},
+	{desk.Send, "Send", "Each message is published as it was published first, to the queue that failed on it, starts at attempt 1, and does not expire. Its letter leaves this place when the broker has confirmed the message."},
 	{desk.Move, "Move", "Each letter is published as it is, with all its headers, to the place that you name. It leaves this place when the broker has confirmed it there."},
 	{desk.Drop, "Delete", "Each letter is written to a file, and deleted when the file is on the disk. rehop dlq import brings the letters back from there."},
 }
@@ -173,6 +173,9 @@ func (h *Handler) send(r *request) error {
 	}
 	if _, err := h.progressOf(what.ID); err == nil { // the form was sent twice
 		return r.redirect("redrive", url.Values{"id": {what.ID}}, "")
+	}
+	if err := r.mayBegin(p, what.Action); err != nil {
+		return err
 	}
 	if err := h.execute(p, what, nil); err != nil {
 		return err

@@ -88,7 +88,7 @@ const (
 // openPages are the pages without an effect, which links on other sites lead to. From
 // formPages letters are changed.
 var (
-	openPages = map[string]bool{"/": true, "/groups": true, "/letters": true, "/letter": true, "/search": true, "/redrives": true, "/redrive": true, "/audit": true}
+	openPages = map[string]bool{"/": true, "/groups": true, "/letters": true, "/letter": true, "/search": true, "/redrives": true, "/redrive": true, "/audit": true, "/plan": true}
 	formPages = map[string]bool{"/send": true, "/edit": true, "/keep": true}
 )
 
@@ -149,7 +149,7 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 	for pattern, make := range map[string]func(*request) error{
 		"GET /{$}": h.overview, "GET /groups": h.groups, "GET /letters": h.letters, "GET /letter": h.letter,
 		"GET /search": h.search, "GET /redrives": h.listRedrives, "GET /redrive": h.redrive, "GET /audit": h.audit,
-		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body, "GET /events": h.events, "GET /drawing": h.draw,
+		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body, "GET /events": h.events, "GET /drawing": h.draw, "GET /plan": h.plan,
 		"POST /look": h.look, "POST /send": h.send, "POST /edit": h.edit, "POST /keep": h.keep,
 		"POST /export": h.export, "POST /stop": h.stop, "POST /resume": h.resume,
 	} {

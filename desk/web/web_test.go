@@ -248,6 +248,70 @@ func TestThePersonWhoResumesIsNamed(t *testing.T) {
 	})
 }
 
+// A redrive that is asked for while the broker is away does not begin: it would be carried out when the
+// broker is back, and nobody may expect it any more.
+func TestNoRedriveWaitsForABrokerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n")
+		r.write("redrives/o-4.jsonl", `{"redrive":{"id":"o-4","action":"drop","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n")
+		r.broker.mu.Lock()
+		r.broker.err = rehop.WithClass(errors.New("connection refused"), rehop.ClassTransient)
+		r.broker.mu.Unlock()
+		for _, place := range []url.Values{{"queue": {"orders.dlq"}}, {"store": {"store letters.db"}}} {
+			for _, more := range []url.Values{{"there": {"1"}}, {"there": {"1"}, "deed": {"move"}, "to": {"parked"}}} {
+				form := url.Values{"id": {"id1"}}
+				maps.Copy(form, place)
+				maps.Copy(form, more)
+				r.has(r.post("/send", form), 503, "The broker is away", "connection refused")
+			}
+		}
+		r.has(r.post("/send", url.Values{"queue": {"orders.dlq"}, "id": {"id1"}, "there": {"1"}, "deed": {"drop"}}), 503, "The broker is away")
+		r.has(r.post("/edit", url.Values{"queue": {"orders.dlq"}, "id": {"id1"}, "do": {"send"}, "body": {`{"order":2}`}}), 503, "The broker is away")
+		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"send"}, "body": {`{"order":2}`}}), 503, "The broker is away")
+		r.has(r.post("/resume", url.Values{"id": {"o-3"}}), 503, "The broker is away")
+		synctest.Wait()
+		if n := len(r.queue.redrives) + len(r.store.redrives) + len(r.store.kept); n > 0 {
+			t.Errorf("%d redrives and edits: %+v", n, append(r.queue.redrives, r.store.redrives...))
+		}
+		// A store needs no broker to delete letters.
+		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "there": {"1"}, "deed": {"drop"}}), 303)
+		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":2}`}}), 303)
+		r.has(r.post("/resume", url.Values{"id": {"o-4"}}), 303)
+	})
+}
+
+// Each state of a redrive has a colour of its own, and so has one that is done and has left letters.
+func TestEachStateOfARedriveHasAColour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		seen := map[string]string{}
+		for _, state := range []string{`"done"`, `"done","failed":1`, `"stopped"`, `"failed"`, `"cut off"`} {
+			r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":`+state+`}}`+"\n")
+			_, rest, _ := strings.Cut(r.get("/redrive?id=o-3").Body.String(), `<div class="card-top"><div><span class="tag `)
+			colour, _, _ := strings.Cut(rest, `"`)
+			if other := seen[colour]; colour == "" || other != "" {
+				t.Errorf("%s has the colour %q of %s", state, colour, other)
+			}
+			seen[colour] = state
+		}
+		if seen["run"] != "" {
+			t.Errorf("%s has the colour of a redrive that runs", seen["run"])
+		}
+	})
+}
+
+// A resume that is refused says why: the page of the redrive does not, because nothing has begun.
+func TestAResumeThatIsRefusedSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n")
+		r.store.refuse = rehop.WithClass(errors.New(`desk: redrive o-3 is about cluster "staging"`), rehop.ClassBug)
+		r.has(r.post("/resume", url.Values{"id": {"o-3"}}), 400, "This cannot be done", "redrive o-3 is about cluster")
+	})
+}
+
 func TestAnAnswerThatIsNoneIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
@@ -402,6 +466,36 @@ func TestAnEditIsReviewed(t *testing.T) {
 		form["header_name"], form["header_value"] = []string{""}, []string{"1"}
 		r.has(r.post("/edit", form), 400, "has no name")
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"review"}}), 200, "Nothing changes")
+	})
+}
+
+// Of two people who edit a letter of a store the second is told, and takes nothing back.
+func TestAnEditOfWhatSomebodyHasEditedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		_, rest, _ := strings.Cut(r.get("/edit?store=store+letters.db&id=id1").Body.String(), `name="was" value="`)
+		was, _, _ := strings.Cut(rest, `"`)
+		form := url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"review"}, "body": {`{"order":2}`}, "was": {was}}
+		r.has(r.post("/edit", form), 200, "What changes", `name="was" value="`+was+`"`)
+		l := &r.store.letters[0]
+		before := l.Publishing
+		for _, change := range []func(){
+			func() { l.Publishing.Body = []byte(`{"order":3}`) },
+			func() { l.Publishing.Headers = amqp.Table{"tenant": "acme"} },
+			func() { l.Publishing.ContentType = "text/plain" },
+		} {
+			change()
+			for _, do := range []string{"review", "save", "send"} {
+				form.Set("do", do)
+				r.has(r.post("/edit", form), 409, "This letter is another one now")
+			}
+			l.Publishing = before
+		}
+		if len(r.store.kept)+len(r.store.redrives) > 0 {
+			t.Errorf("%q, %+v", r.store.kept, r.store.redrives)
+		}
+		form.Set("do", "save")
+		r.has(r.post("/edit", form), 303)
 	})
 }
 

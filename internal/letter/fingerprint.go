@@ -14,10 +14,13 @@ import (
 var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b[0-9a-fA-F]{8,}(-[0-9a-fA-F]{2,})*\b|[\pL_.:/@-]*[0-9][\pL0-9_.:/@-]*`)
 
 // WorkQueue returns the name of the work queue that a queue is of, for a letter in a dead-letter
-// queue: that of topology.Lanes if the queue is one of the lanes whose letters end in one queue.
-func WorkQueue(queue, deadLetters string) string {
-	if lanes, found := strings.CutSuffix(deadLetters, ".dlq"); found && lanes != "" && strings.HasPrefix(queue, lanes+".") {
-		return lanes
+// queue: that of topology.Lanes if the queue is one of the lanes. Their name is that of the
+// dead-letter queue that they share, or of the exchange that the message was published to.
+func WorkQueue(queue, deadLetters, exchange string) string {
+	for _, of := range []struct{ name, suffix string }{{deadLetters, ".dlq"}, {exchange, ".lanes"}} {
+		if lanes, found := strings.CutSuffix(of.name, of.suffix); found && lanes != "" && strings.HasPrefix(queue, lanes+".") {
+			return lanes
+		}
 	}
 	return queue
 }

@@ -78,7 +78,7 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 	if l.Cause == "" { // a message that somebody sent to the queue by hand
 		l.Cause, l.Failed = rehop.CauseRejected, now
 	}
-	l.WorkQueue = WorkQueue(l.Queue, d.Queue)
+	l.WorkQueue = WorkQueue(l.Queue, d.Queue, l.Message.Exchange)
 	l.FirstFailed, _ = d.History.FirstFailedAt(l.Queue)
 	if l.FirstFailed.IsZero() {
 		l.FirstFailed = l.Failed

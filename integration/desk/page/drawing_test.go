@@ -25,9 +25,18 @@ func TestAQueueIsDrawn(t *testing.T) {
 	image := `document.querySelector(".drawing img")`
 	drawn := func() {
 		t.Helper()
-		b.wait(image + `.complete && ` + image + `.naturalWidth === 980`)
+		b.wait(image + `.complete && ` + image + `.naturalWidth === 980 && ` + image + `.height === ` + image + `.naturalHeight`)
 	}
-	b.to("groups?queue=" + letters)
+	b.wait(`[...document.querySelectorAll(".sorts td a")].some(e => e.innerText === "drawn-orders")`)
+	b.leave(`[...document.querySelectorAll(".sorts td a")].find(e => e.innerText === "drawn-orders").click()`)
+	b.at("plan")
+	drawn()
+	shoot(t, b, "plan")
+	b.click("Its dead letters")
+	b.says("Look into")
+	if tall := js[int](b, image+`.getAttribute("height") * 1`); tall < 50 {
+		t.Errorf("the image has a height of %d before it comes", tall)
+	}
 	drawn()
 	shoot(t, b, "drawing-look")
 	b.click("Look")

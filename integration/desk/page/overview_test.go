@@ -83,6 +83,9 @@ func TestFiftyQueuesAreSeenAtOnce(t *testing.T) {
 	if hidden := js[string](b, `[...document.querySelectorAll(".places tbody tr:first-child td")].filter(e => e.getBoundingClientRect().right > 400).map(e => e.className).join()`); hidden != "" {
 		t.Errorf("beyond the edge of a phone: %s", hidden)
 	}
+	if tall := js[int](b, `Math.max(...[...document.querySelectorAll(".works tbody tr")].map(e => e.offsetHeight))`); tall > 80 {
+		t.Errorf("a row of a work queue on a phone is %d px tall", tall)
+	}
 	shoot(t, b, "fifty-phone")
 }
 

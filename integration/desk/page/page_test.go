@@ -304,6 +304,42 @@ func TestABrokerThatGoesAndComes(t *testing.T) {
 	b.says("Looked at 5 letters")
 }
 
+// TestABrokerWithAnAlarm is there, and a redrive waits for it. The page tells it from one that is away.
+func TestABrokerWithAnAlarm(t *testing.T) {
+	own, err := broker.Start(t.Context(), broker.Options{Version: os.Getenv("RABBITMQ_VERSIONS"), Name: "rehop-page-alarm"})
+	must(t, err)
+	t.Cleanup(func() { own.Close(context.Background()) })
+	s := open(t, siteConfig{broker: own})
+	work, letters := dead(t, own, s, "alarm-orders", 5)
+	b := s.browser()
+	b.counts(letters, "5")
+	ctl := func(args ...string) string {
+		t.Helper()
+		out, err := own.Exec(t.Context(), append([]string{"rabbitmqctl", "-q"}, args...)...)
+		must(t, err)
+		return strings.TrimSpace(out)
+	}
+	watermark := ctl("eval", "vm_memory_monitor:get_vm_memory_high_watermark().")
+	ctl("set_vm_memory_high_watermark", "0.0000001")
+	poll.Until(t, patience, "an alarm", func() bool { return ctl("eval", "rabbit_alarm:get_alarms().") != "[]" })
+	b.to("groups?queue=" + letters)
+	b.click("Look") // takes letters all the same
+	b.says("5 letters in")
+	b.to("send?queue=" + letters)
+	b.click("Send 5 letters")
+	b.says("send · running")
+	redrive := js[string](b, `location.search`)
+	b.to("./")
+	b.says("RabbitMQ " + s.conn.Server().Version.String() + " takes no messages")
+	b.says("low on memory")
+	b.wait(`!/away|stale/.test(document.querySelector("main").innerText + document.querySelector("#live-status").innerText)`)
+	ctl("eval", "vm_memory_monitor:set_vm_memory_high_watermark("+watermark+").")
+	b.wait(`document.querySelector("#live-status .good") != null && !document.body.innerText.includes("takes no messages")`)
+	b.to("redrive" + redrive)
+	b.says("send · done")
+	has(t, own, work, 5)
+}
+
 // TestABrokerThatAnswersNobody keeps its sockets and answers neither AMQP nor the management
 // API. A page that is open says so, and calls no queue empty; so does the command.
 func TestABrokerThatAnswersNobody(t *testing.T) {

@@ -29,6 +29,9 @@ func TestLettersArePickedByHand(t *testing.T) {
 			ids = append(ids, js[string](b, at+`.querySelector(".id").innerText`))
 		}
 		b.wait(`getComputedStyle(document.querySelector(".picked")).display !== "none"`)
+		if all := js[int](b, `[...document.querySelectorAll("main a, main button")].filter(e => e.checkVisibility() && /^(Send|Delete|Move)/.test(e.innerText)).length`); all != 3 {
+			t.Errorf("%d buttons send, delete or move, want the three that are about what is selected", all)
+		}
 		b.wait(fmt.Sprintf(`/^%d letters? selected$/.test(document.querySelector("[data-picked]").innerText)`, len(rows)))
 		return ids
 	}

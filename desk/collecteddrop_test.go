@@ -1,0 +1,86 @@
+//go:build unix
+
+package desk
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
+)
+
+func (k killedTask) collected() (*storeSource, *store.Store, func() error, error) {
+	db, err := sqlite.Open(k.Store)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	letters, err := store.Open(context.Background(), db, store.SQLite, store.Config{})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	journal, err := OpenJournal(k.Journal)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	keeper, err := NewCollected(letters, nil, CollectedConfig{Journal: journal})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return keeper.(*storeSource), letters, db.Close, nil
+}
+
+func (k killedTask) drop() Redrive {
+	return Redrive{ID: "killed", Action: Drop, All: true, Rate: 3, Limit: k.Limit, CopyTo: filepath.Join(k.Journal, "dropped.jsonl")}
+}
+
+// A drop that goes on deletes no more letters than its limit, whenever its process has died, and
+// each that is deleted is in its file.
+func TestADropThatGoesOnKeepsToItsLimit(t *testing.T) {
+	for _, moment := range []string{"tried", "deleted"} {
+		for _, nth := range []int{1, 2} { // it deletes three, and then two
+			t.Run(fmt.Sprintf("%s %d", moment, nth), func(t *testing.T) {
+				t.Parallel()
+				const n, limit = 9, 5
+				dir := t.TempDir()
+				k := killedTask{Journal: filepath.Join(dir, "journal"), Moment: moment, Nth: nth, Limit: limit, Store: filepath.Join(dir, "letters.db")}
+				source, letters, end, err := k.collected()
+				must(t, err)
+				defer end()
+				for i := range n {
+					must(t, letters.Collect(t.Context(), &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "orders"}))
+				}
+				pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
+				die(t, k)
+				p, err := source.Resume(t.Context(), "killed", By{}, nil)
+				if err != nil || p.Done != limit || p.Matched != limit || p.Skipped+p.Failed != 0 {
+					t.Errorf("%v: %+v, want %d done", err, p, limit)
+				}
+				if again, err := source.cfg.Journal.Redrive("killed"); err != nil || again.Done != limit {
+					t.Errorf("in the journal: %v: %+v", err, again)
+				}
+				left, _, err := letters.Find(t.Context(), store.Query{})
+				if err != nil || len(left) != n-limit {
+					t.Errorf("%d letters are left: %v, want %d", len(left), err, n-limit)
+				}
+				copied := map[string]bool{}
+				for line := range bytes.Lines(readFile(t, k.drop().CopyTo)) {
+					m, err := unmarshalLetter(line)
+					must(t, err)
+					copied[m.MessageId] = true
+				}
+				for _, l := range left {
+					delete(copied, l.Message.ID) // a letter that was copied, and not deleted
+				}
+				if len(copied) != limit {
+					t.Errorf("%d of the deleted letters are in the file, want %d", len(copied), limit)
+				}
+			})
+		}
+	}
+}
