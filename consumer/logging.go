@@ -98,9 +98,6 @@ func (r *run) logStart(s *session) {
 	if denied := s.terms.route.Denied; denied != nil {
 		r.faultLog.Warn("failed attempts are copied to their waits and not nacked, because the user may not look at them", denied, "queue", r.queue)
 	}
-	if left := s.terms.route.Left; left != nil {
-		r.faultLog.Warn("messages that an earlier schedule has left in a wait may not come back, because the user may not look at it", left, "queue", r.queue)
-	}
 	if !r.log.Enabled(r.stop, slog.LevelInfo) {
 		return
 	}

@@ -55,9 +55,7 @@ type Permissions struct {
 // schedule. Other Waits or another Count need no other permissions, but for the first Waits of a
 // work queue without any. A queue named orders.eu is in none of these families. Where Waits are
 // taken away and messages are left in them by EngineCarry, set WorkQueue.Engine to EngineCarry
-// until they have come back: only then may the consumer read these waits. Until then a consumer logs a
-// warning where the broker tells it that the first of them exists: up to 4.2, and on 4.3 to a user with any
-// permission on it.
+// until they have come back: only then may the consumer read these waits.
 //
 // A consumer needs the more for the engine [EngineNack], because it looks at its queues and
 // puts back missing parts. With less it goes on by EngineRepublish, which is the better

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
-	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
@@ -181,11 +180,7 @@ func (w WorkQueue) carryAll(c *caller, r route.Facts) (route.Facts, error) {
 		if len(r.Waits) > 0 {
 			return r, nil
 		}
-		left, err := w.hasCarriedWaits(c)
-		if errors.Is(err, errNoPermission) {
-			r.Left, err = err, nil
-		}
-		if err != nil || !left {
+		if left, err := w.hasCarriedWaits(c); err != nil || !left {
 			return r, err
 		}
 	}
@@ -205,21 +200,15 @@ func (w WorkQueue) carryAll(c *caller, r route.Facts) (route.Facts, error) {
 }
 
 // hasCarriedWaits reports whether the first wait queue of any schedule exists and
-// has no TTL. Its error wraps errNoPermission if the queue exists, and the user may not know its form. A user
-// to whom 4.3 does not even tell whether it exists is told false.
+// has no TTL. Without permission to look it reports false.
 func (w WorkQueue) hasCarriedWaits(c *caller) (bool, error) {
 	if err := c.open(); err != nil {
 		return false, err
 	}
 	w.Waits = delay.Schedule{time.Minute} // any: the refusal tells the one there is
-	first := w.carriedWait(route.WaitQueue(w.Name, 1), 1, c.session.Server().Version)
-	refused, err := c.do(func(ch *amqp.Channel) error { return lookForQueue(first.Name, "").call(ch, false) })
-	switch {
-	case err != nil:
-		return false, fmt.Errorf("topology: look at queue %q: %w", first.Name, err)
-	case refused != nil && (ask.IsGone(refused) || refused.Code == amqp.AccessRefused):
+	args, exists, err := c.argumentsIfAny(w.carriedWait(route.WaitQueue(w.Name, 1), 1, c.session.Server().Version))
+	if errors.Is(err, errNoPermission) {
 		return false, nil
 	}
-	args, exists, err := c.argumentsIfAny(first)
 	return exists && isCarriedForm(args), err
 }

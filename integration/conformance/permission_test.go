@@ -615,31 +615,6 @@ func TestPermissionsOfAService(t *testing.T) {
 	}, "permissions: a service with all roles")
 }
 
-// A consumer without waits carries what an earlier schedule has left. Where it may not see how that waits, it
-// says so, if the broker tells it that there is something.
-func TestWhatNobodyMayCarryIsTold(t *testing.T) {
-	everywhere(t, func(e *env) {
-		w := e.workQueue("work", waits(150*time.Millisecond), func(w *topology.WorkQueue) { w.Engine = topology.EngineCarry })
-		e.declare(w)
-		later := topology.WorkQueue{Name: w.Name, Type: w.Type}
-		first, of3 := w.Name+".wait.1", strings.HasPrefix(e.version, "3.")
-		for _, tt := range []struct {
-			rule, configure, read string
-			told                  bool
-		}{
-			{"any permission on the wait", "^$", "^" + quoted(w.Name) + `(\.wait\.1)?$`, !of3}, // by carry, a consumer of 3.x only has to find it
-			{"no permission on the wait", "^$", "^" + quoted(w.Name) + "$", e.version == "4.0"},
-			{"all permissions", ".*", ".*", false},
-		} {
-			conn := e.connectAs(strings.ReplaceAll("consumer "+tt.rule, " ", "-"), tt.configure, `^amq\.default$`, tt.read)
-			found := e.resolve(conn, later)
-			if told := found.Left != nil; told != tt.told || told && !strings.Contains(found.Left.Error(), first) {
-				e.Errorf("%s: %v is told, want it to be: %t", tt.rule, found.Left, tt.told)
-			}
-		}
-	}, "permissions: waits that nobody carries")
-}
-
 // The waits are without a TTL, and nobody is there who may read them.
 func TestNobodyCarries(t *testing.T) {
 	everywhere(t, func(e *env) {

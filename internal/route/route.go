@@ -104,10 +104,6 @@ type Facts struct {
 	// Denied is why the engine is not Nack as planned: the permission that is missing.
 	Denied error
 
-	// Left is why it is not known whether an earlier schedule has left messages that a consumer has
-	// to carry: the permission that is missing.
-	Left error
-
 	// Lane is the name of the lane that the queue is, "" if it is none, and Share is
 	// that of the lane.
 	Lane  string
