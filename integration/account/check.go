@@ -75,7 +75,7 @@ const brokerTick = time.Millisecond
 // attempts returns what is wrong with them:
 //   - they are within the schedule, and none is left out;
 //   - none begins a tick or more before the wait after the one before it has ended;
-//   - they never decrease, but for late deliveries. A message and its duplicate
+//   - they never decrease, but for late deliveries, whose counts end with them. A message and its duplicate
 //     each have a count of their own, so there it holds only that nothing begins
 //     before what comes before it;
 //   - a message that waits has headers that count the attempts it has had, or one
@@ -96,10 +96,13 @@ func (h *history) attempts(a *Account, dueOf func(r Run) time.Time) (faults []st
 		if inPlace && r.Redelivered {
 			latest = r.Attempt
 		}
-		if r.Attempt < latest && len(h.ends) == 1 && h.calls < 2 && !h.twice && !h.late(r, a) {
-			fault("attempt %d after attempt %d, and there is only one of it", r.Attempt, latest)
+		if !h.late(r, a) {
+			if r.Attempt < latest && len(h.ends) == 1 && h.calls < 2 && !h.twice {
+				fault("attempt %d after attempt %d, and there is only one of it", r.Attempt, latest)
+			}
+			latest = max(latest, r.Attempt)
 		}
-		latest, highest = max(latest, r.Attempt), max(highest, r.Attempt)
+		highest = max(highest, r.Attempt)
 		if at, ok := began[r.Attempt]; !ok || r.Began.Before(at) {
 			began[r.Attempt] = r.Began
 		}
@@ -134,13 +137,18 @@ func (h *history) attempts(a *Account, dueOf func(r Run) time.Time) (faults []st
 	return faults
 }
 
-// late reports whether a run is of a delivery that the network kept until its
-// connection was lost: meanwhile the broker gave the message to another consumer. In place
-// such a delivery may have further attempts before it is said to have gone back. If it is nacked
-// before its connection is known to be lost, it is said to wait, and the nack reaches nobody.
+// late reports whether a run is of a delivery whose connection was lost before the run began, which the
+// process did not know. Two events show it. Another consumer had begun with the same message, delivered again: with
+// the attempt of this run or, in place, with one from which the process went on counting in memory, one by one. And
+// afterwards the delivery was said to have gone back, in place perhaps after further attempts. If it is nacked before
+// its connection is known to be lost, it is said to wait, and the nack reaches nobody.
 func (h *history) late(r Run, a *Account) bool {
+	first := r.Attempt
+	if a.inPlace {
+		first = h.countsFrom(r)
+	}
 	again := func(other Run) bool {
-		return other.Attempt == r.Attempt && other.Redelivered && other.By != r.By && other.Began.Before(r.Began)
+		return first <= other.Attempt && other.Attempt <= r.Attempt && other.Redelivered && other.By != r.By && other.Began.Before(r.Began)
 	}
 	givenBack := func(c claim) bool {
 		own := c.attempt == r.Attempt || a.inPlace && c.attempt > r.Attempt
@@ -148,6 +156,22 @@ func (h *history) late(r Run, a *Account) bool {
 		return own && (nacked || c.Disposition == consumer.DispositionRequeued) && !c.at.Before(r.Began)
 	}
 	return slices.ContainsFunc(h.runs, again) && slices.ContainsFunc(h.claims, givenBack)
+}
+
+// countsFrom returns the first of the attempts that the same process has counted one by one up
+// to a run, in deliveries that look the same.
+func (h *history) countsFrom(r Run) int {
+	first := r.Attempt
+	for _, before := range slices.Backward(h.runs) {
+		if before.By != r.By || !before.Began.Before(r.Began) {
+			continue
+		}
+		if before.Attempt != first-1 || before.Redelivered != r.Redelivered {
+			break
+		}
+		first--
+	}
+	return first
 }
 
 // untrue returns what was said of deliveries and is not so. A message that has

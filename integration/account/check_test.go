@@ -106,6 +106,22 @@ func TestCheck(t *testing.T) {
 			b.run(Run{Attempt: 2, Call: 1, By: "other"}, errFailed)
 			b.say(2, wait(2))
 		}, "attempt 1 after attempt 2, and there is only one of it"},
+		"retried in place by one who has lost it, when another has it": {func(b book) { b.lostInPlace(2, requeued) }, ""},
+		"retried in place by one who has lost it, and said to be a letter": {func(b book) { b.lostInPlace(2, exhausted) },
+			"attempt 2 after attempt 3, and there is only one of it"},
+		"retried in place by one who has lost it, with an attempt left out": {func(b book) { b.lostInPlace(0, requeued) },
+			"attempt 2 after attempt 3, and there is only one of it"},
+		"retried in place, and given to nobody else meanwhile": {func(b book) {
+			b.InPlace()
+			b.run(Run{Attempt: 1, Call: 1, By: "one"}, errFailed)
+			time.Sleep(time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "one"}, errFailed)
+			time.Sleep(2 * time.Second)
+			b.run(Run{Attempt: 3, Call: 1, By: "one"}, errFailed)
+			b.say(3, requeued)
+			b.run(Run{Attempt: 2, Call: 1, By: "other"}, nil)
+			b.say(2, done)
+		}, "attempt 2 after attempt 3, and there is only one of it"},
 		"sent back to its wait because it was not due": {func(b book) {
 			b.handle(1, consumer.RetryAfter(3*time.Second, errFailed), wait(2))
 			time.Sleep(2 * time.Second)
@@ -272,6 +288,26 @@ func TestCheck(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lostInPlace is a message that one process retries in place when it has lost it, without
+// knowing that, while another retries it from its headers on. The first one's second attempt
+// has a number that a test chooses, and its delivery ends with what is said of attempt 3.
+func (b book) lostInPlace(second int, said consumer.Settlement) {
+	b.InPlace()
+	b.run(Run{Attempt: 1, Call: 1, By: "one"}, errFailed)
+	time.Sleep(time.Second)
+	if second > 0 {
+		b.run(Run{Attempt: second, Call: 1, By: "one"}, errFailed)
+	}
+	time.Sleep(time.Second)
+	b.run(Run{Attempt: 1, Call: 1, By: "other", Redelivered: true}, errFailed)
+	b.say(1, wait(1))
+	time.Sleep(time.Second)
+	b.run(Run{Attempt: 3, Call: 1, By: "one"}, errFailed)
+	b.run(Run{Attempt: 2, Call: 1, By: "other"}, nil)
+	b.say(2, done)
+	b.say(3, said)
 }
 
 // A message and its duplicate each have a count of their own.

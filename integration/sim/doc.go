@@ -106,7 +106,7 @@
 // # One kind of scenario
 //
 // Some kinds of scenarios are rare among the random ones, and have names, see kinds: rush,
-// hold, late, share, in place, in place in order, crash, crash in order, crash apart, shards, stop, stuck. Only those of one kind run
+// hold, late, late in place, share, in place, in place in order, crash, crash in order, crash apart, shards, stop, stuck. Only those of one kind run
 // with
 //
 //	go test -tags rehopsim -timeout 0 -v -run TestSim -kind "in place" -for 10m -violations 5

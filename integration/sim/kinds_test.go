@@ -26,6 +26,7 @@ var kinds = []struct {
 	{"stop", maker.stops},
 	{"crash apart", maker.crashesApart},
 	{"stuck", maker.stuckMessage},
+	{"late in place", maker.lateInPlace},
 }
 
 // lateOnes has a process that begins with a message, and does not know yet that the broker has
@@ -48,6 +49,14 @@ func (m maker) lateOnes(p *plan) {
 		p.faults = append(p.faults, pick(m, fault{kind: halfOpen, target: consumerName(0), at: at}, fault{kind: halfOpen, target: consumerName(1), at: at},
 			fault{kind: blackHole, target: consumerName(0), at: at, lasts: m.between(time.Second, 5*time.Minute)}))
 	}
+}
+
+// lateInPlace has a process go on with attempts in place when the broker has given the message to
+// another, which counts from its headers on.
+func (m maker) lateInPlace(p *plan) {
+	m.lateOnes(p)
+	p.handlers.fail = pick(m, 700, 900)
+	p.consumers[0].inPlace, p.consumers[1].inPlace = true, m.chance(30)
 }
 
 // shares has one key, or some, with more messages than may be handled at a time, in every

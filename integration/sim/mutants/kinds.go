@@ -52,3 +52,11 @@ var apartMutants = []mutant{
 	{"a lane in order does not wait for its turn", []edit{{"consumer/sessions.go",
 		"		r.awaitSuspects()\n", ""}}},
 }
+
+// latePlaceMutants are found by scenarios of the kind "late in place".
+var latePlaceMutants = []mutant{
+	{"the fourth attempt in place counts as the first", []edit{{"consumer/handling.go",
+		"			a.Attempt++\n", "			a.Attempt = a.Attempt%3 + 1\n"}}},
+	{"a message that waited two times begins with its first attempt", []edit{{"consumer/delivery.go",
+		"	d.LastAttempt = d.Attempt > len(from.Waits)\n", "	if d.Attempt == 3 && !d.Redelivered {\n		d.Attempt = 1\n	}\n	d.LastAttempt = d.Attempt > len(from.Waits)\n"}}},
+}

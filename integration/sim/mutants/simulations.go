@@ -18,6 +18,7 @@ type sought struct {
 var all = slices.Concat(
 	of(services, "", mutants), of(services, "stop", stopMutants), of(services, "shards", shardMutants), of(services, "crash apart", apartMutants),
 	of(services, "stuck", stuckMutants),
+	of(services, "late in place", latePlaceMutants),
 	of(databases, "", databaseMutants),
 )
 
