@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,5 +83,61 @@ func TestADropThatGoesOnKeepsToItsLimit(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A drop that is stopped between the letters of a page, or whose store fails there, counts each letter
+// that is deleted once.
+func TestADropThatIsCutOffWithinAPageCountsEachLetterOnce(t *testing.T) {
+	for _, rule := range []string{"the store fails", "it is stopped"} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			const n, limit, gone = 500, 450, 200 // the store deletes a hundred at a time
+			dir := t.TempDir()
+			k := killedTask{Journal: filepath.Join(dir, "journal"), Store: filepath.Join(dir, "letters.db")}
+			source, letters, end, err := k.collected()
+			must(t, err)
+			defer end()
+			db, err := sqlite.Open(k.Store)
+			must(t, err)
+			defer db.Close()
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() {
+					if err := letters.Collect(t.Context(), &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "orders"}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
+			_, err = db.ExecContext(t.Context(), "CREATE TRIGGER full BEFORE DELETE ON rehop_letters WHEN OLD.seq = 250 BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+			must(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			want := Failed
+			if rule == "it is stopped" {
+				want = Stopped
+				source.gap = func(moment string) {
+					if moment == "deleted" {
+						stop()
+					}
+				}
+			}
+			p, err := source.Execute(ctx, Redrive{ID: "mine", Action: Drop, All: true, Limit: limit, CopyTo: filepath.Join(dir, "dropped.jsonl")}, nil)
+			if err == nil || p.State != want || p.Done != gone || p.Matched != gone || p.Skipped+p.Failed != 0 {
+				t.Errorf("%v: %+v, want %s with %d done", err, p, want, gone)
+			}
+			_, err = db.ExecContext(t.Context(), "DROP TRIGGER full")
+			must(t, err)
+			source.gap = nil
+			p, err = source.Resume(t.Context(), "mine", By{}, nil)
+			if err != nil || p.Done != limit || p.Matched != limit || p.Skipped+p.Failed != 0 {
+				t.Errorf("%v: %+v, want %d done", err, p, limit)
+			}
+			if left, err := letters.Count(t.Context(), store.Query{}); err != nil || left != n-limit {
+				t.Errorf("%d letters are left: %v, want %d", left, err, n-limit)
+			}
+		})
 	}
 }

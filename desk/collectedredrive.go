@@ -412,9 +412,36 @@ func (r *collectedRedrive) recount(ctx context.Context) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	r.progress.Done += gone
-	r.progress.Matched += gone
-	return r.book.write(entry{Left: keys, Progress: &r.progress})
+	if err := r.deleted(keys, gone, gone); err != nil {
+		return err
+	}
+	clear(r.book.past.open)
+	return nil
+}
+
+// deleted notes that of these letters so many are deleted, in one line, so that none is counted twice.
+// If the journal does not take it, they are not counted, and the next process counts them.
+func (r *collectedRedrive) deleted(keys []string, n, matched int) error {
+	before := r.progress
+	r.progress.Done += n
+	r.progress.Matched += matched
+	err := r.book.write(entry{Left: keys, Progress: &r.progress})
+	if err != nil {
+		r.progress = before
+	}
+	return err
+}
+
+// cutOff counts the letters of a page that are deleted, of which some are not: the redrive was stopped
+// between, or the store has failed.
+func (r *collectedRedrive) cutOff(ctx context.Context, keys []string, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+	defer cancel()
+	r.progress.Matched -= len(keys)
+	for _, key := range keys {
+		r.book.past.open[key] = true
+	}
+	return errors.Join(fmt.Errorf("desk: %w", err), r.recount(ctx))
 }
 
 // keysOf are the letters with these numbers, in the journal.
@@ -499,15 +526,14 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 			r.source.at("tried")
 			n, err := marks.Delete(ctx, numbers)
 			r.source.at("deleted")
-			r.progress.Done += n
+			if err != nil {
+				return r.cutOff(ctx, keys, err)
+			}
 			if kept := len(numbers) - n; kept > 0 {
 				r.progress.Skipped += kept
 				r.progress.Note = "letters that somebody has changed or is publishing were left"
 			}
-			if err != nil {
-				return fmt.Errorf("desk: %w", err)
-			}
-			if err := r.book.write(entry{Left: keys, Progress: &r.progress}); err != nil { // in one line: none is counted twice
+			if err := r.deleted(keys, n, 0); err != nil {
 				return err
 			}
 		}
