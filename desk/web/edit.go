@@ -23,7 +23,7 @@ type editData struct {
 	Why     string // the body is not in the form
 	Keeper  bool
 	Redrive string
-	Was     string // the letter that the form was made from
+	Was     string // the letter of a store that the form was made from; that of a queue has another ID if it is another
 	Headers []editedHeader
 }
 
@@ -80,8 +80,10 @@ func (h *Handler) askEdit(r *request) error {
 }
 
 func editDataOf(h *Handler, source desk.Source, p place, l desk.Letter) editData {
-	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID(), Was: stateOf(l)}
-	_, d.Keeper = source.(desk.Keeper)
+	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID()}
+	if _, d.Keeper = source.(desk.Keeper); d.Keeper {
+		d.Was = stateOf(l)
+	}
 	d.Body, d.Why = editable(l.Publishing.Body)
 	d.Headers = rowsOf(l.Publishing.Headers)
 	return d
@@ -101,7 +103,8 @@ func (h *Handler) edit(r *request) error {
 	if err != nil {
 		return err
 	}
-	if was := r.form.Get("was"); was != "" && was != stateOf(l) {
+	keeper, keeps := source.(desk.Keeper)
+	if was := r.form.Get("was"); keeps && was != "" && was != stateOf(l) {
 		return errEdited
 	}
 	id := r.form.Get("id")
@@ -117,7 +120,6 @@ func (h *Handler) edit(r *request) error {
 		return err
 	}
 	what.Filter, what.Limit = desk.Filter{IDs: []string{id}}, 1
-	keeper, keeps := source.(desk.Keeper)
 	if !keeps || r.form.Get("do") == "send" {
 		if err := r.mayBegin(p, what.Action); err != nil {
 			return err

@@ -51,7 +51,7 @@ var (
 	errNoPlace  = errors.New("there is no such queue or store here")
 	errReadOnly = errors.New("this desk is read-only")
 	errForm     = errors.New("the form is not valid")
-	errEdited   = errors.New("nothing was done: since the form was opened, somebody has edited this letter")
+	errEdited   = errors.New("nothing was done: since the form was opened this letter was edited")
 )
 
 // page makes an http.HandlerFunc of what answers a request.

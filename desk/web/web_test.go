@@ -469,6 +469,24 @@ func TestAnEditIsReviewed(t *testing.T) {
 	})
 }
 
+// A broker counts the deliveries of a letter, and each look is one. That is no edit.
+func TestALetterOfAQueueThatIsLookedAtAgainIsTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		l := &r.queue.letters[0]
+		l.Publishing.Headers = amqp.Table{"x-delivery-count": int64(1)}
+		page := r.get("/edit?queue=orders.dlq&id=" + l.ID).Body.String()
+		_, rest, found := strings.Cut(page, `name="was" value="`)
+		if !found {
+			t.Fatal("the form does not have the field")
+		}
+		was, _, _ := strings.Cut(rest, `"`)
+		l.Publishing.Headers = amqp.Table{"x-delivery-count": int64(2)}
+		r.has(r.post("/edit", url.Values{"queue": {"orders.dlq"}, "id": {l.ID}, "do": {"review"}, "body": {`{"order":2}`}, "was": {was}}), 200, "What changes")
+	})
+}
+
 // Of two people who edit a letter of a store the second is told, and takes nothing back.
 func TestAnEditOfWhatSomebodyHasEditedIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -128,7 +128,7 @@ const keys = {
   g: () => { location.href = "./"; },
   r: () => { location.href = "redrives"; },
   a: () => { location.href = "audit"; },
-  s: () => (document.querySelector("[data-row].at a.tint") || document.querySelector("[data-key=s]"))?.click(),
+  s: () => (document.querySelector(".pick:has(tbody :checked) .picked button[value=send]") || document.querySelector("[data-row].at a.tint") || document.querySelector("[data-key=s]"))?.click(),
   u: () => document.querySelector("[data-key=u]")?.click(),
 };
 
