@@ -21,18 +21,21 @@ func TestAnAlarmIsNotABrokerThatIsAway(t *testing.T) {
 		r := enter(t, nil)
 		blocked := &connection.BlockedError{Reason: "low on memory", Since: time.Now().Add(-time.Minute)}
 		for _, tt := range []struct {
-			rule  string
-			block *connection.BlockedError
-			err   error
-			has   []string
-			not   []string
+			rule   string
+			block  *connection.BlockedError
+			err    error
+			silent error // of the management API
+			has    []string
+			not    []string
 		}{
-			{"no alarm", nil, nil, []string{`<span class="pill good">`}, []string{"takes no messages", "away"}},
-			{"an alarm", blocked, nil, []string{"RabbitMQ 4.3.6 takes no messages", "low on memory", "1 min ago", "<b>3</b>"}, []string{"broker away", "The broker is away", "pill good", "stale"}},
-			{"away in an alarm", blocked, rehop.WithClass(errors.New("connection refused"), rehop.ClassTransient), []string{"broker away", "The broker is away"}, []string{"takes no messages", "low on memory", "pill good"}},
+			{"no alarm", nil, nil, nil, []string{`<span class="pill good">`}, []string{"takes no messages", "away"}},
+			{"an alarm", blocked, nil, nil, []string{"RabbitMQ 4.3.6 takes no messages", "low on memory", "1 min ago", "<b>3</b>"}, []string{"broker away", "The broker is away", "pill good", "stale"}},
+			{"away in an alarm", blocked, rehop.WithClass(errors.New("connection refused"), rehop.ClassTransient), nil, []string{"broker away", "The broker is away"}, []string{"takes no messages", "low on memory", "pill good"}},
+			{"a silent management API", nil, nil, errors.New("404 page not found"), []string{"The management API does not answer", "can be looked at and sent."}, []string{"takes no messages"}},
+			{"an alarm and a silent management API", blocked, nil, errors.New("404 page not found"), []string{"takes no messages", "low on memory", "The management API does not answer", "can be looked at."}, []string{"pill good", "and sent."}},
 		} {
 			r.broker.mu.Lock()
-			r.broker.block, r.broker.err = tt.block, tt.err
+			r.broker.block, r.broker.err, r.broker.silent = tt.block, tt.err, tt.silent
 			r.broker.mu.Unlock()
 			r.h.sampleOnce(t.Context(), map[string]time.Time{})
 			page := r.get("/").Body.String()

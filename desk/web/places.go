@@ -414,7 +414,7 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 	if health := h.broker.health(); health != nil && rehop.ClassOf(health) != rehop.ClassBug {
 		err, now.Silent = health, nil
 	}
-	if err == nil {
+	if err == nil || now.Silent != nil {
 		now.Alarm = h.broker.alarm()
 	}
 	named := map[string]bool{}
