@@ -2,10 +2,16 @@ package desk
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/rehop/rehop/connection"
 )
 
 // A redrive goes on at the broker that it is about: elsewhere a queue of this name has other letters.
@@ -38,13 +44,83 @@ func TestARedriveGoesOnAtItsBroker(t *testing.T) {
 			}
 			b, err := w.journal.begin(Redrive{ID: "other", Source: source.About().Name, Action: Send, All: true}, nil)
 			must(w.T, err)
-			must(w.T, b.isAt("one"))
-			if err := b.isAt("another"); err == nil { // its connection was made again, to another broker
+			must(w.T, b.isAt(`virtual host "/"`)) // its cluster has no name
+			if err := b.isAt(`cluster "one", virtual host "shop"`); err == nil {
+				w.Error("a redrive changes its virtual host")
+			}
+			must(w.T, b.isAt(`cluster "one", virtual host "/"`))
+			if err := b.isAt(`cluster "another", virtual host "/"`); err == nil { // its connection was made again, to another broker
 				w.Error("a redrive changes its broker")
 			}
-			must(w.T, b.isAt("")) // it has no name
+			must(w.T, b.isAt(`virtual host "/"`))
+			if past, err := w.journal.history("other"); err != nil || past.broker != `cluster "one", virtual host "/"` {
+				w.Errorf("the journal has the broker %s: %v", past.broker, err)
+			}
 			must(w.T, b.end(Progress{}))
 			must(w.T, os.RemoveAll(filepath.Join(w.journal.dir, "redrives")))
+		}
+	})
+}
+
+// A redrive that ends before it has come to the broker is about the broker of its connection.
+func TestARedriveIsAboutItsBrokerFromTheBegin(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead(orders(2)...)
+		_, collected := w.collect("orders.dlq", 1)
+		ctx, stop := context.WithCancel(w.Context())
+		stop()
+		for id, source := range map[string]Source{"live": w.live(), "collected": collected} {
+			if p, err := source.Execute(ctx, Redrive{ID: id, Action: Send, All: true}, nil); !errors.Is(err, ErrRedriveStopped) || p.Done > 0 {
+				w.Errorf("%s: %v: %+v", id, err, p)
+			}
+			if past, err := w.journal.history(id); err != nil || past.broker != `cluster "rehoptest", virtual host "/"` {
+				w.Errorf("%s: the journal has the broker %q: %v", id, past.broker, err)
+			}
+		}
+	})
+}
+
+// Somebody stops a redrive that another process goes on with, while that waits for the broker.
+func TestARedriveThatWaitsForTheBrokerCanBeStopped(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead(orders(6)...)
+		ctx, stop := context.WithCancel(w.Context())
+		defer stop()
+		p, err := w.live().Execute(ctx, Redrive{ID: "mine", Action: Send, All: true, Rate: 1}, func(Progress) { stop() })
+		if !errors.Is(err, ErrRedriveStopped) || p.Done == 6 {
+			w.Fatalf("%v: %+v, want it stopped in between", err, p)
+		}
+		must(w.T, w.journal.Stop("mine", By{})) // which is over when somebody resumes it
+		up := make(chan struct{})
+		conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			select {
+			case <-up:
+				return w.broker.Dial(ctx, network, address)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}})
+		must(w.T, err)
+		defer conn.Close()
+		source, err := NewLive(conn, "orders.dlq", LiveConfig{Journal: w.journal})
+		must(w.T, err)
+		ended := make(chan error, 1)
+		go func() {
+			var err error
+			p, err = source.Resume(w.Context(), "mine", By{}, nil)
+			ended <- err
+		}()
+		synctest.Wait()
+		must(w.T, w.journal.Stop("mine", By{}))
+		close(up)
+		if err := <-ended; !errors.Is(err, ErrRedriveStopped) || p.State != Stopped || p.Done == 6 {
+			w.Errorf("%v: %+v, want it stopped", err, p)
+		}
+		if p, err = w.live().Resume(w.Context(), "mine", By{}, nil); err != nil || p.Done != 6 {
+			w.Errorf("%v: %+v, want it done", err, p)
+		}
+		if _, err := w.journal.begin(p.Redrive, &By{}); err == nil || !strings.Contains(err.Error(), "is done") { // another process was first
+			w.Errorf("a redrive that is done goes on: %v", err)
 		}
 	})
 }

@@ -32,6 +32,9 @@ func (c *storeSource) Execute(ctx context.Context, r Redrive, progress func(Prog
 	if err != nil {
 		return Progress{}, err
 	}
+	if r.Action != Drop {
+		r.broker = knownBroker(c.conn)
+	}
 	b, err := c.cfg.Journal.begin(r, nil)
 	if err != nil {
 		return Progress{Redrive: r}, err

@@ -188,5 +188,5 @@ func loginOf(ctx context.Context, conn *connection.Conn) (user, broker string, e
 		return "", "", fmt.Errorf("desk: %w", err)
 	}
 	defer session.Close()
-	return transport.Inside.Session(session).User(), brokerOf(conn, session), nil
+	return transport.Inside.Session(session).User(), brokerOf(conn, session.Server()), nil
 }

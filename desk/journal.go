@@ -315,7 +315,9 @@ func (j *Journal) history(id string) (past, error) {
 			h.run = *e.Run
 			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped, h.progress.MaybeSent = Running, "", 0, 0, 0
 		}
-		h.broker = cmp.Or(h.broker, e.Broker)
+		if e.Broker != "" && !isNamed(h.broker) {
+			h.broker = e.Broker
+		}
 		for _, key := range e.Try {
 			if h.open[key] {
 				h.again[key] = true
@@ -378,6 +380,14 @@ func (j *Journal) Stop(id string, by By) error {
 
 func (j *Journal) stopFile(id string) string { return filepath.Join(j.dir, "redrives", id+".stop") }
 
+// forgetStop forgets a stop that was asked before somebody began the redrive, or resumes it.
+func (j *Journal) forgetStop(id string) error {
+	if err := os.Remove(j.stopFile(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("desk: the journal: %w", err)
+	}
+	return nil
+}
+
 // book is the file of a redrive that this process works on.
 type book struct {
 	journal *Journal
@@ -427,11 +437,11 @@ func (b *book) open(resumed *By) error {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
 	b.file = f
-	if err := os.Remove(b.journal.stopFile(b.redrive.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("desk: the journal: %w", err)
-	}
 	if resumed == nil {
-		if err := b.write(entry{Redrive: &b.redrive, Look: b.redrive.letters}); err != nil {
+		if err := b.journal.forgetStop(b.redrive.ID); err != nil {
+			return err
+		}
+		if err := b.write(entry{Redrive: &b.redrive, Look: b.redrive.letters, Broker: b.redrive.broker}); err != nil {
 			return err
 		}
 		if err := errors.Join(b.journal.sync(f), syncFolder(filepath.Dir(name))); err != nil {
@@ -444,6 +454,9 @@ func (b *book) open(resumed *By) error {
 		return err
 	}
 	if resumed != nil {
+		if p := b.past.progress; p.Ended() && !p.Resumable() { // another process has gone on with it meanwhile
+			return isDone(b.redrive.ID)
+		}
 		if err := b.goOn(*resumed); err != nil {
 			return err
 		}
@@ -498,19 +511,42 @@ func (b *book) end(p Progress) error {
 	return errors.Join(b.write(entry{Progress: &p}), b.journal.sync(b.file), b.file.Close(), b.journal.note(b.past.run.record(p)), b.release())
 }
 
-// brokerOf names the cluster of a session, and the virtual host; empty if the cluster has no name.
-func brokerOf(conn *connection.Conn, session *connection.Session) string {
-	cluster := session.Server().Cluster
-	if cluster == "" {
+// brokerOf names the cluster of a server, unless it has no name, and the virtual host.
+func brokerOf(conn *connection.Conn, server connection.Server) string {
+	vhost := fmt.Sprintf("%s%q", ofVhost, transport.Inside.Conn(conn).Vhost())
+	if server.Cluster == "" {
+		return vhost
+	}
+	return fmt.Sprintf("%s%q, %s", ofCluster, server.Cluster, vhost)
+}
+
+const ofCluster, ofVhost = "cluster ", "virtual host "
+
+// isNamed reports whether brokerOf names a cluster.
+func isNamed(broker string) bool { return strings.HasPrefix(broker, ofCluster) }
+
+// sameBroker compares what brokerOf has returned: the virtual host alone if a cluster has no name.
+func sameBroker(a, b string) bool {
+	if !isNamed(a) || !isNamed(b) {
+		_, a, _ = strings.Cut(a, ofVhost+`"`) // in a name this quote has a backslash
+		_, b, _ = strings.Cut(b, ofVhost+`"`)
+	}
+	return a == b
+}
+
+// knownBroker is brokerOf for the broker to which conn has connected last; empty if that has no name, or
+// if conn has not connected yet.
+func knownBroker(conn *connection.Conn) string {
+	if conn == nil || conn.Server().Cluster == "" {
 		return ""
 	}
-	return fmt.Sprintf("cluster %q, virtual host %q", cluster, transport.Inside.Conn(conn).Vhost())
+	return brokerOf(conn, conn.Server())
 }
 
 // isAt notes the broker of a redrive, and refuses one on which no earlier turn of it was: a queue of
 // the same name has other letters there.
 func (b *book) isAt(broker string) error {
-	if err := b.past.refuses(b.redrive.ID, broker); err != nil || broker == b.past.broker || broker == "" {
+	if err := b.past.refuses(b.redrive.ID, broker); err != nil || broker == b.past.broker || isNamed(b.past.broker) {
 		return err
 	}
 	b.past.broker = broker
@@ -518,7 +554,7 @@ func (b *book) isAt(broker string) error {
 }
 
 func (p past) refuses(id, broker string) error {
-	if p.broker == "" || broker == "" || broker == p.broker {
+	if p.broker == "" || sameBroker(p.broker, broker) {
 		return nil
 	}
 	return rehop.WithClass(fmt.Errorf("desk: redrive %s is about %s, and this is %s: resume it there, or begin another redrive here", id, p.broker, broker), rehop.ClassBug)
@@ -535,7 +571,10 @@ func reopen(ctx context.Context, j *Journal, a About, conn *connection.Conn, id 
 	case !by.MaybeSent.valid():
 		return nil, rehop.WithClass(fmt.Errorf("desk: By.MaybeSent is %.40q, want again or delete, or nothing", by.MaybeSent), rehop.ClassBug)
 	case !p.Resumable():
-		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is done", id), rehop.ClassBug)
+		return nil, isDone(id)
+	}
+	if err := j.forgetStop(id); err != nil { // before this process waits for the broker: somebody may stop it then
+		return nil, err
 	}
 	past, err := j.history(id)
 	if err != nil {
@@ -546,9 +585,15 @@ func reopen(ctx context.Context, j *Journal, a About, conn *connection.Conn, id 
 		if err != nil {
 			return nil, fmt.Errorf("desk: %w", err)
 		}
-		if err := errors.Join(past.refuses(id, brokerOf(conn, session)), session.Close()); err != nil {
+		err = past.refuses(id, brokerOf(conn, session.Server()))
+		_ = session.Close() // nothing was done in it
+		if err != nil {
 			return nil, err
 		}
 	}
 	return j.begin(p.Redrive, &by)
+}
+
+func isDone(id string) error {
+	return rehop.WithClass(fmt.Errorf("desk: redrive %s is done", id), rehop.ClassBug)
 }

@@ -50,6 +50,7 @@ func (l *Live) Execute(ctx context.Context, r Redrive, progress func(Progress)) 
 	if err != nil {
 		return Progress{}, err
 	}
+	r.broker = knownBroker(l.conn)
 	b, err := l.cfg.Journal.begin(r, nil)
 	if err != nil {
 		return Progress{Redrive: r}, err

@@ -51,7 +51,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	defer counter.close()
-	if err := r.book.isAt(brokerOf(r.live.conn, counter.session)); err != nil {
+	if err := r.book.isAt(brokerOf(r.live.conn, counter.session.Server())); err != nil {
 		return false, err
 	}
 	total := queue.Messages

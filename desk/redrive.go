@@ -105,6 +105,7 @@ type Redrive struct {
 	Created time.Time `json:"created"`
 
 	letters []string // of Look, in a queue: their identities
+	broker  string   // as brokerOf names it; empty: not known when the redrive began
 }
 
 // maxRate is the highest Redrive.Rate.
