@@ -40,8 +40,9 @@ type Action string
 // The actions.
 const (
 	// Send publishes the message as its producer did, but to the queue that failed on
-	// it or to Redrive.To, and without an expiration: it would be a letter again if it
-	// waited behind others for longer. It starts at attempt 1.
+	// it or to Redrive.To, and without its own expiration: it would be a letter again if
+	// it waited behind others for longer. A TTL of the queue still counts. It starts at
+	// attempt 1.
 	Send Action = "send"
 	// Move publishes the letter as it is, with all its headers, to Redrive.To, such as
 	// a queue for parked letters.

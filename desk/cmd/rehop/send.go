@@ -99,9 +99,9 @@ func (a *app) sendCommand() *cobra.Command {
 		Use:   "send [QUEUE]",
 		Short: "Send letters back to the queue that failed on them",
 		Long: `Send publishes each message as it was published first, straight to the queue that
-failed on it, where it starts at attempt 1 and does not expire. A letter leaves its
-place when the broker has confirmed the message. Each redrive sends a letter once, also one that fails again
-meanwhile.
+failed on it, without its own expiration, where it starts at attempt 1. A TTL of the
+queue still counts. A letter leaves its place when the broker has confirmed the
+message. Each redrive sends a letter once, also one that fails again meanwhile.
 
 The redrive is written into the journal before it begins: rehop redrives stop stops it
 from anywhere, and rehop redrives resume goes on with it after a stop, an error or a
