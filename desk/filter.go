@@ -56,7 +56,8 @@ func (f Filter) Matches(l Letter) bool {
 	one := func(of []string, have string) bool { return of == nil || slices.Contains(of, have) }
 	return one(f.IDs, l.ID) && one(f.MessageIDs, l.Publishing.MessageId) && one(f.States, l.State) &&
 		equal(f.Queue, l.Queue) && equal(f.Exchange, l.Exchange) && equal(f.RoutingKey, l.RoutingKey) &&
-		equal(string(f.Cause), string(l.Cause)) && equal(f.ErrorType, l.ErrorType) && equal(f.Fingerprint, l.Fingerprint) &&
+		equal(string(f.Cause), string(l.Cause)) && equal(f.ErrorType, l.ErrorType) &&
+		(equal(f.Fingerprint, l.Fingerprint) || f.Fingerprint == l.lane) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(l.Error), strings.ToLower(f.Error))) &&
 		f.matchesHeaders(l.Publishing.Headers) && f.matchesTime(l.Failed) && f.matchesText(l)
 }

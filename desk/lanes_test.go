@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/sqlite"
@@ -33,6 +34,10 @@ func TestLettersOfLanesAreOneGroup(t *testing.T) {
 		groups, err := live.Groups(w.Context(), Filter{})
 		if err != nil || len(groups.Groups) != 2 || groups.Groups[0].Count != 4 {
 			w.Fatalf("%v: %+v, want one group of both lanes, and one of another queue", err, groups.Groups)
+		}
+		byLane := letter.Fingerprint("eu.sms.express", "", rehop.CauseExhausted, "", "no route to 0") // of an earlier version
+		if list, err := live.List(w.Context(), Filter{Fingerprint: byLane}, Page{}); err != nil || list.Matched != 2 {
+			w.Errorf("%v: %d letters, want those of the lane", err, list.Matched)
 		}
 		p, err := live.Execute(w.Context(), Redrive{Action: Send, Filter: Filter{Fingerprint: groups.Groups[0].Fingerprint}}, nil)
 		if err != nil || p.Done != 4 {

@@ -90,6 +90,7 @@ type Letter struct {
 
 	history   xdeath.History
 	hasOrigin bool
+	lane      string // the fingerprint by the queue as it is named: what an earlier version has written has it
 }
 
 // Event is one line of the life of a message.
@@ -140,6 +141,7 @@ func readIn(p amqp.Publishing, queue string) Letter {
 		l.FirstFailed = l.Failed
 	}
 	l.Fingerprint = letter.Fingerprint(letter.WorkQueue(l.Queue, queue, l.Exchange), l.Exchange, l.Cause, l.ErrorType, l.Error)
+	l.lane = letter.Fingerprint(l.Queue, l.Exchange, l.Cause, l.ErrorType, l.Error)
 	l.Doubt = letter.Doubt(p.Headers, l.Queue)
 	return l
 }
