@@ -123,7 +123,7 @@ func (j *Journal) audit(n int, final bool) (records []Record, ended bool, err er
 	behind := map[string]auditLine{} // by action: its line that was read last, the next one in the file
 	err = j.backwards("audit.jsonl", func(text []byte) bool {
 		var l auditLine
-		if json.Unmarshal(text, &l) != nil {
+		if json.Unmarshal(text, &l) != nil || l.Result == "" { // each record has one
 			return true
 		}
 		next, isFollowed := behind[l.key()]

@@ -32,6 +32,17 @@ func TestALongAuditIsReadFromItsEnd(t *testing.T) {
 	}
 }
 
+// A line that no desk has written is no record, though it is JSON.
+func TestALineWithoutAResultIsNoRecord(t *testing.T) {
+	j, err := OpenJournal(t.TempDir())
+	must(t, err)
+	const text = "{}\nnull\n" + `{"at":"2026-11-29T08:00:00Z","by":{"who":"ada"},"action":"look","source":"queue q","count":1,"result":"done"}` + "\n" + `{"action":"look"}` + "\n"
+	must(t, os.WriteFile(filepath.Join(j.dir, "audit.jsonl"), []byte(text), 0o600))
+	if records, err := j.Audit(10); err != nil || len(records) != 1 || records[0].By.Who != "ada" {
+		t.Errorf("%v: %+v, want the look of ada alone", err, records)
+	}
+}
+
 func TestLinesBackwards(t *testing.T) {
 	j, err := OpenJournal(t.TempDir())
 	must(t, err)
