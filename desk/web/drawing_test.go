@@ -74,6 +74,11 @@ func TestAQueueIsDrawnBesideItsLetters(t *testing.T) {
 			t.Errorf("the drawing has no %s: %s", evil, text.String())
 		}
 		r.has(r.get("/drawing?queue=other"), 404)
+		r.h.sampled.mu.Lock()
+		r.h.sampled.last = snapshot{} // as before the first connection
+		r.h.sampled.mu.Unlock()
+		r.has(r.get("/plan?queue=orders"), 503, "The broker is not known yet")
+		r.has(r.get("/plan?store=store+letters.db"), 404)
 		r.has(r.get("/drawing?store=store+letters.db"), 404)
 	})
 }

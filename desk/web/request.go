@@ -47,11 +47,12 @@ type view struct {
 }
 
 var (
-	errNoPage   = errors.New("there is no such page")
-	errNoPlace  = errors.New("there is no such queue or store here")
-	errReadOnly = errors.New("this desk is read-only")
-	errForm     = errors.New("the form is not valid")
-	errEdited   = errors.New("nothing was done: since the form was opened this letter was edited")
+	errNoPage    = errors.New("there is no such page")
+	errNoPlace   = errors.New("there is no such queue or store here")
+	errNoVersion = errors.New("this desk has not connected to the broker yet, whose version decides what is planned")
+	errReadOnly  = errors.New("this desk is read-only")
+	errForm      = errors.New("the form is not valid")
+	errEdited    = errors.New("nothing was done: since the form was opened this letter was edited")
 )
 
 // page makes an http.HandlerFunc of what answers a request.
@@ -205,6 +206,8 @@ func problemOf(err error) problem {
 		return problem{Status: 404, Head: "There is no such page", Advice: "Begin at the overview."}
 	case errors.Is(err, errNoPlace):
 		return problem{Status: 404, Head: "Not here", Text: err.Error(), Advice: "The overview lists the queues and stores of this desk."}
+	case errors.Is(err, errNoVersion):
+		return problem{Status: 503, Head: "The broker is not known yet", Text: err.Error(), Advice: "Try again when the state at the top has its version."}
 	case errors.Is(err, desk.ErrNoLetter):
 		return problem{Status: 404, Head: "This letter is not here any more", Text: err.Error(), Advice: "Somebody may have sent it back, or another consumer has it. Look again, or see the audit."}
 	case errors.Is(err, desk.ErrNoRedrive):
