@@ -103,7 +103,7 @@ type planData struct {
 // plan shows what the specifications plan around a queue, for a work queue, whose letters are elsewhere.
 func (h *Handler) plan(r *request) error {
 	d := planData{Place: placeOf(r.form)}
-	if d.Place.Queue != "" && len(h.cfg.Specs) > 0 && h.snapshot().Version == "" {
+	if h.broker != nil && d.Place.Queue != "" && len(h.cfg.Specs) > 0 && h.snapshot().Version == "" {
 		return errNoVersion
 	}
 	if _, d.Drawn = h.drawing(d.Place); d.Drawn == (drawn{}) {
