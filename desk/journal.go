@@ -399,9 +399,13 @@ type book struct {
 	past past
 }
 
-// begin writes a redrive down, unless somebody resumes it, and takes it for this
-// process. Only one process works on a redrive.
+// begin writes a redrive down, unless somebody resumes it, and takes it for this process.
 func (j *Journal) begin(r Redrive, resumed *By) (*book, error) {
+	return j.take(r, func(b *book) error { return b.open(resumed) })
+}
+
+// take takes a redrive for this process, and opens its book. Only one process works on a redrive.
+func (j *Journal) take(r Redrive, open func(*book) error) (*book, error) {
 	if err := j.make(); err != nil {
 		return nil, err
 	}
@@ -417,7 +421,7 @@ func (j *Journal) begin(r Redrive, resumed *By) (*book, error) {
 		return nil, fmt.Errorf("desk: redrive %s: %w", r.ID, err)
 	}
 	b := &book{journal: j, redrive: r, release: release}
-	if err := b.open(resumed); err != nil {
+	if err := open(b); err != nil {
 		return nil, errors.Join(err, release())
 	}
 	return b, nil
@@ -573,25 +577,29 @@ func reopen(ctx context.Context, j *Journal, a About, conn *connection.Conn, id 
 	case !p.Resumable():
 		return nil, isDone(id)
 	}
-	if err := j.forgetStop(id); err != nil { // before this process waits for the broker: somebody may stop it then
-		return nil, err
-	}
-	past, err := j.history(id)
+	return j.take(p.Redrive, func(b *book) error {
+		if err := j.forgetStop(id); err != nil { // before this process waits for the broker: somebody may stop it then
+			return err
+		}
+		past, err := j.history(id)
+		if err == nil && past.broker != "" && conn != nil {
+			err = past.refusesConn(ctx, id, conn)
+		}
+		if err != nil {
+			return err
+		}
+		return b.open(&by)
+	})
+}
+
+// refusesConn is refuses for the broker to which conn leads.
+func (p past) refusesConn(ctx context.Context, id string, conn *connection.Conn) error {
+	session, err := conn.Session(ctx, connection.Consume)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("desk: %w", err)
 	}
-	if past.broker != "" && conn != nil {
-		session, err := conn.Session(ctx, connection.Consume)
-		if err != nil {
-			return nil, fmt.Errorf("desk: %w", err)
-		}
-		err = past.refuses(id, brokerOf(conn, session.Server()))
-		_ = session.Close() // nothing was done in it
-		if err != nil {
-			return nil, err
-		}
-	}
-	return j.begin(p.Redrive, &by)
+	defer session.Close() // nothing was done in it
+	return p.refuses(id, brokerOf(conn, session.Server()))
 }
 
 func isDone(id string) error {
