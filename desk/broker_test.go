@@ -66,7 +66,7 @@ func TestARedriveGoesOnAtItsBroker(t *testing.T) {
 func TestARedriveIsAboutItsBrokerFromTheBegin(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(2)...)
-		_, collected := w.collect("orders.dlq", 1)
+		_, collected := w.collect("orders.dlq", 2)
 		ctx, stop := context.WithCancel(w.Context())
 		stop()
 		for id, source := range map[string]Source{"live": w.live(), "collected": collected} {
@@ -91,8 +91,11 @@ func TestARedriveThatWaitsForTheBrokerCanBeStopped(t *testing.T) {
 			w.Fatalf("%v: %+v, want it stopped in between", err, p)
 		}
 		must(w.T, w.journal.Stop("mine", By{})) // which is over when somebody resumes it
-		up := make(chan struct{})
+		up, dials := make(chan struct{}), 0
 		conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials++; dials == 1 { // the socket that Open makes; a look has another
+				return w.broker.Dial(ctx, network, address)
+			}
 			select {
 			case <-up:
 				return w.broker.Dial(ctx, network, address)
