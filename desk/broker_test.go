@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -91,20 +92,30 @@ func TestARedriveThatWaitsForTheBrokerCanBeStopped(t *testing.T) {
 			w.Fatalf("%v: %+v, want it stopped in between", err, p)
 		}
 		must(w.T, w.journal.Stop("mine", By{})) // which is over when somebody resumes it
-		up, dials := make(chan struct{}), 0
+		up := make(chan struct{})
+		var away atomic.Bool
+		sockets := make(chan net.Conn, 10)
 		conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if dials++; dials == 1 { // the socket that Open makes; a look has another
-				return w.broker.Dial(ctx, network, address)
+			if away.Load() {
+				select {
+				case <-up:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
 			}
-			select {
-			case <-up:
-				return w.broker.Dial(ctx, network, address)
-			case <-ctx.Done():
-				return nil, ctx.Err()
+			socket, err := w.broker.Dial(ctx, network, address)
+			if err == nil {
+				sockets <- socket
 			}
+			return socket, err
 		}})
 		must(w.T, err)
 		defer conn.Close()
+		away.Store(true)
+		for synctest.Wait(); len(sockets) > 0; {
+			must(w.T, (<-sockets).Close())
+		}
+		synctest.Wait()
 		source, err := NewLive(conn, "orders.dlq", LiveConfig{Journal: w.journal})
 		must(w.T, err)
 		ended := make(chan error, 1)
