@@ -210,3 +210,21 @@ func TestDriftAsTextAndJSON(t *testing.T) {
 		t.Errorf("an unseen one reads %q", s)
 	}
 }
+
+// What VerifyByDeclaring does not declare is unseen.
+func TestVerifyByDeclaringSaysWhatItDoesNotDeclare(t *testing.T) {
+	s := start(t, "4.3")
+	s.declare(topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "orders"}, topology.WorkQueue{Name: "theirs"})
+	for rule, tt := range map[string]struct {
+		spec topology.Spec
+		want string
+	}{
+		"an exchange of a plugin":                {topology.Exchange{Name: "shop", Kind: "x-consistent-hash"}, `? form of exchange "shop": its kind x-consistent-hash is that of a plugin`},
+		"a target of delays that others declare": {topology.Delays{Queues: []string{"theirs"}}, `? arguments of queue "theirs", which messages are delayed to: others declare it`},
+	} {
+		drift, err := topology.VerifyByDeclaring(t.Context(), s.conn, tt.spec, topology.WorkQueue{Name: "orders"})
+		if text := drift.String(); err != nil || !strings.Contains(text, tt.want) || strings.Contains(text, "~") {
+			t.Errorf("%s: %v\n%s\nwant %s", rule, err, text, tt.want)
+		}
+	}
+}
