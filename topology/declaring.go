@@ -24,7 +24,7 @@ func (c *caller) learnForms(d *declaration, have *observed) error {
 		}
 		at := slices.IndexFunc(plan.parts(), func(at part) bool { return !asked[at] })
 		if at < 0 {
-			have.unseen = append(have.unseen, plan.unseenTargets()...)
+			have.unseen = append(have.unseen, plan.unseenTargets(have.parts)...)
 			return nil
 		}
 		one := plan.parts()[at]
@@ -46,10 +46,13 @@ func (c *caller) learnForms(d *declaration, have *observed) error {
 }
 
 // unseenTargets says that queues which messages are delayed to may refuse them.
-func (p Plan) unseenTargets() (unseen []string) {
+func (p Plan) unseenTargets(exist map[part]bool) (unseen []string) {
 	for _, d := range p.delays {
 		for _, name := range d.others {
-			unseen = append(unseen, fmt.Sprintf("arguments of queue %q, which messages are delayed to: others declare it", name))
+			line := fmt.Sprintf("arguments of queue %q, which messages are delayed to: others declare it", name)
+			if exist[part{"queue", name}] && !slices.Contains(unseen, line) {
+				unseen = append(unseen, line)
+			}
 		}
 	}
 	return unseen
