@@ -73,12 +73,16 @@ func (r *run) lookAtPolicies(ctx context.Context, found route.Facts) {
 	r.notePolicies(faults)
 }
 
-// notePolicies tells health and log which promises policies on the broker break.
+// notePolicies tells health and log which promises policies on the broker break, and which policy is missing.
 func (r *run) notePolicies(faults []route.PolicyFault) {
 	var texts []string
 	for _, f := range faults {
 		texts = append(texts, f.String())
-		r.faultLog.Warn("the policies on the broker break a promise", errors.New(f.String()), "queue", r.queue)
+		what := "the policies on the broker break a promise"
+		if f.Policy == "" {
+			what = "a queue of others loses messages"
+		}
+		r.faultLog.Warn(what, errors.New(f.String()), "queue", r.queue)
 	}
 	var err error
 	if texts != nil {

@@ -176,7 +176,7 @@ func lateArguments(vhost, queue string, args amqp.Table, v connection.Version) s
 }
 
 // letterAdvice says how the owner of a queue of others gives it dead letters while it lives. A queue obeys one
-// policy only. An exchange of the waits leads each message to the dead-letter queue, with the key that it had.
+// policy only, and that may be the policy of other queues too. An exchange of the waits leads each message to the dead-letter queue, with the key that it had.
 //
 // Measured on 3.10, 4.0 and 4.3 by TestWhatAPolicySets: a quorum queue obeys these entries while it lives, also for
 // the messages in it, and dead-letters at-least-once if the policy has overflow too. When the policy goes, the
@@ -184,24 +184,38 @@ func lateArguments(vhost, queue string, args amqp.Table, v connection.Version) s
 // the exchange: where both come from a policy that goes, the broker deletes what waits. So no engine relies
 // on a policy, and waits have both as arguments. A policy cannot set a single active consumer, a type or
 // a maximal priority, and an operator policy no dead letters.
-func (w WorkQueue) letterAdvice(vhost string, shown management.Queue, v connection.Version) string {
-	entries := map[string]any{letterExchangeKey: w.unroutedExchange(), "delivery-limit": route.DeliveryLimit}
+func (w WorkQueue) letterAdvice(vhost string, shown management.Queue, known bool, v connection.Version) string {
+	entries := map[string]any{}
+	if shown.Policy != "" {
+		maps.Copy(entries, shown.Definition)
+	}
+	entries[letterExchangeKey] = w.unroutedExchange()
 	if atLeastOnce(v) {
 		entries["dead-letter-strategy"], entries["overflow"] = strategyAtLeastOnce, rejectPublish
+	} else if _, limited := (ruled{broker: shown}).deliveryLimit(v); !limited {
+		entries["delivery-limit"] = route.DeliveryLimit
 	}
 	definition, err := json.Marshal(entries)
 	if err != nil {
 		return "give it a dead-letter exchange" // names and numbers are JSON
 	}
-	if shown.Policy != "" {
-		return fmt.Sprintf("add to its policy %q: %s", shown.Policy, definition)
+	set := func(flags ...string) string {
+		return setPolicy(vhost, "rehop "+w.Name, "^"+regexp.QuoteMeta(w.Name)+"$", string(definition), flags...)
 	}
-	return "set a policy: " + setPolicy(vhost, "rehop "+w.Name, "^"+regexp.QuoteMeta(w.Name)+"$", string(definition))
+	switch {
+	case !known:
+		return "set a policy; if one applies to it already, take its entries too, and set a higher --priority: " + set()
+	case shown.Policy != "":
+		return fmt.Sprintf("a queue obeys one policy, and others may obey that one too, so give this queue alone one with the entries of policy %q and these, "+
+			"and a higher --priority (1 if that policy has 0): %s", shown.Policy, set("--priority 1"))
+	}
+	return "set a policy: " + set()
 }
 
 // setPolicy is the command that sets a policy for queues.
-func setPolicy(vhost, name, pattern, definition string) string {
-	return ctl.Command("rabbitmqctl set_policy --apply-to queues", vhost, name, pattern, definition)
+func setPolicy(vhost, name, pattern, definition string, flags ...string) string {
+	command := strings.Join(append([]string{"rabbitmqctl set_policy --apply-to queues"}, flags...), " ")
+	return ctl.Command(command, vhost, name, pattern, definition)
 }
 
 // deleteQueue is the command that deletes a queue.

@@ -1,11 +1,13 @@
 package topology
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/management"
 )
@@ -22,6 +24,7 @@ func (c *caller) learnForms(d *declaration, have *observed) error {
 		}
 		at := slices.IndexFunc(plan.parts(), func(at part) bool { return !asked[at] })
 		if at < 0 {
+			have.unseen = append(have.unseen, plan.unseenTargets(have.parts)...)
 			return nil
 		}
 		one := plan.parts()[at]
@@ -40,6 +43,19 @@ func (c *caller) learnForms(d *declaration, have *observed) error {
 			}
 		}
 	}
+}
+
+// unseenTargets says that queues which messages are delayed to may refuse them.
+func (p Plan) unseenTargets(exist map[part]bool) (unseen []string) {
+	for _, d := range p.delays {
+		for _, name := range d.others {
+			line := fmt.Sprintf("arguments of queue %q, which messages are delayed to: others declare it", name)
+			if exist[part{"queue", name}] && !slices.Contains(unseen, line) {
+				unseen = append(unseen, line)
+			}
+		}
+	}
+	return unseen
 }
 
 // learnForm finds out the form of a part, unless others declare it.
@@ -78,8 +94,17 @@ func (c *caller) learnQueue(q plannedQueue, have *observed) error {
 		case "auto_delete":
 			form.AutoDelete = true
 		default:
-			if args, err = c.argumentsOf(q, refused); err != nil {
+			var why *amqp.Error
+			switch args, err = c.argumentsOf(q, refused); {
+			case err == nil:
+			case errors.Is(err, connection.ErrSessionLost), !errors.As(err, &why):
 				return err
+			case ask.IsGone(why):
+				have.lose(at)
+				return nil
+			default:
+				have.unseen = append(have.unseen, fmt.Sprintf("arguments of %s: %s", at, why.Reason))
+				return nil
 			}
 		}
 	default:
@@ -96,6 +121,10 @@ func (c *caller) learnQueue(q plannedQueue, have *observed) error {
 // form is that which is planned otherwise.
 func (c *caller) learnExchange(e plannedExchange, have *observed) error {
 	at := part{"exchange", e.Name}
+	if !slices.Contains([]string{amqp.ExchangeTopic, amqp.ExchangeDirect, amqp.ExchangeFanout, amqp.ExchangeHeaders}, e.Kind) {
+		have.unseen = append(have.unseen, fmt.Sprintf("form of %s: its kind %s is that of a plugin, and a broker of 3.x without it would end the connection", at, e.Kind))
+		return nil
+	}
 	refused, err := c.declareOnceMore(lookForExchange(e.Name, ""), declareExchange(e))
 	form := management.Exchange{Name: e.Name, Type: e.Kind, Durable: true, Arguments: asAnswer(e.Args)}
 	switch {

@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -38,6 +39,9 @@ func VerifyDefinitions(definitions []byte, vhost string, specs ...Spec) (Drift, 
 func VerifyDefinitionsAs(definitions []byte, vhost, user string, roles []Role, specs ...Spec) (Drift, error) {
 	if err := checkRoles(roles); err != nil {
 		return Drift{}, err
+	}
+	if user == "" && len(roles) > 0 {
+		return Drift{}, rehop.WithClass(errors.New("topology: user is empty, want the one whose permissions in the file are compared"), rehop.ClassBug)
 	}
 	return verifyDefinitions(definitions, vhost, user, roles, specs)
 }

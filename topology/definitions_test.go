@@ -101,3 +101,37 @@ func TestDefinitionsOfAPlanAreAsPlanned(t *testing.T) {
 		}
 	}
 }
+
+// A file whose policies cannot be read tells nothing of the dead letters of a queue of others.
+func TestVerifyDefinitionsOfAQueueOfOthers(t *testing.T) {
+	policy := func(name, pattern string) string {
+		return `{"vhost":"/","name":"` + name + `","pattern":"` + pattern + `","apply-to":"queues","priority":0,"definition":{"dead-letter-exchange":"x"}}`
+	}
+	for _, tt := range []struct {
+		rule, policies string
+		missing        bool
+		unseen         string
+	}{
+		{"no policy", "", true, "? queues and exchanges that are not durable"},
+		{"a policy", policy("p", "^legacy$"), false, "? queues and exchanges that are not durable"},
+		{"a pattern that Go does not have", policy("p", `^(?!amq\\.).*`), false, `? policy "p": its pattern has what`},
+		{"two of one priority", strings.Replace(policy("p", "legacy"), "dead-letter-exchange", "alternate-exchange", 1) + "," + policy("q", "legacy"), false, `? policies "p" and "q"`},
+	} {
+		file := `{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"}],"exchanges":[],"bindings":[],"policies":[` + tt.policies + `],
+			"queues":[{"vhost":"/","name":"legacy","durable":true,"arguments":{"x-queue-type":"quorum"}}]}`
+		drift, err := VerifyDefinitions([]byte(file), "/", WorkQueue{Name: "legacy", Existing: true})
+		if text := drift.String(); err != nil || strings.Contains(text, "! queue legacy (policy-missing)") != tt.missing || !strings.Contains(text, tt.unseen) {
+			t.Errorf("%s: %v\n%s\nwant policy-missing %t, and %s", tt.rule, err, text, tt.missing, tt.unseen)
+		}
+		if noted := strings.Contains(strings.Join(drift.Plan.Notes, "\n"), "set_policy"); noted != tt.missing {
+			t.Errorf("%s: the plan has the policy: %t", tt.rule, noted)
+		}
+	}
+}
+
+func TestVerifyDefinitionsAsNobody(t *testing.T) {
+	_, err := VerifyDefinitionsAs([]byte(`{"rabbit_version":"4.3.6","queues":[],"exchanges":[],"bindings":[]}`), "/", "", []Role{RoleConsume}, WorkQueue{Name: "orders"})
+	if err == nil || !strings.Contains(err.Error(), "user is empty") || rehop.ClassOf(err) != rehop.ClassBug {
+		t.Errorf("%v, want that no user is named", err)
+	}
+}

@@ -593,6 +593,10 @@ func (d *comparison) policies() {
 			continue
 		}
 		q.broker = form.Queue
+		if q.role == foreignRole && form.Unsure != "" {
+			d.lettersUnsure(q)
+			continue
+		}
 		code := DriftCode("policy")
 		if form.Policy == "" {
 			code = "operator-policy"
@@ -611,9 +615,18 @@ func (d *comparison) policies() {
 func (d *comparison) lettersMissing(f route.PolicyFault, form management.Form) {
 	for _, e := range d.plan.Engines {
 		if e.Queue == f.Queue {
-			d.add(DriftMissing, "policy-missing", part{"queue", f.Queue}, f.Key+" "+e.work.unroutedExchange()+", or another one", none, f.Effect,
-				"its owner may mend it while it lives: "+e.work.letterAdvice(d.have.vhost, form.Queue, d.plan.Version))
+			d.add(DriftWeak, "policy-missing", part{"queue", f.Queue}, f.Key+" "+e.work.unroutedExchange()+", or another one", none, f.Effect,
+				"its owner may mend it while it lives: "+e.work.letterAdvice(d.have.vhost, form.Queue, true, d.plan.Version))
 		}
+	}
+}
+
+// lettersUnsure tells of a queue of others whose arguments give it no dead letters, and whose policies are not known.
+func (d *comparison) lettersUnsure(q ruled) {
+	why := q.broker.Unsure
+	q.broker.Unsure = ""
+	if q.lossEffect(d.plan.Version) != "" && !slices.Contains(d.drift.Unseen, why) { // a file has told why already
+		d.drift.Unseen = append(d.drift.Unseen, fmt.Sprintf("policies of queue %q: %s", q.name, why))
 	}
 }
 

@@ -38,7 +38,7 @@ func Verify(ctx context.Context, conn *connection.Conn, specs ...Spec) (Drift, e
 //
 // The user needs the permissions of [RoleDeclare]; what it may not declare is in Drift.Unseen. A part that is missing is
 // not made. But one that somebody deletes between the look at it and the declaration behind that, in
-// about a millisecond, comes back, empty and without bindings.
+// about a millisecond, comes back in the form that it had or in that of the plan, empty and without bindings.
 func VerifyByDeclaring(ctx context.Context, conn *connection.Conn, specs ...Spec) (Drift, error) {
 	return verify(ctx, conn, verification{again: true}, specs)
 }
@@ -108,7 +108,7 @@ type Difference struct {
 	//	exchange-kind       an exchange has another kind
 	//	exchange-arguments  an exchange has another alternate exchange
 	//	exchange-lifetime   an exchange is not durable, or is deleted by itself, or internal
-	//	policy-missing      a queue of others loses messages, because neither its arguments nor a policy give it dead letters
+	//	policy-missing      a queue of others loses messages whose consumers die, because neither its arguments nor a policy give it dead letters
 	//	shard-unread        a shard of a larger Count has messages and no consumer
 	//	target-refuses      a queue that messages are delayed to refuses messages when it is full
 	//	queue-extra         a queue that the plan does not have, such as a wait of an earlier schedule
@@ -141,12 +141,12 @@ type DriftClass string
 
 // The classes.
 const (
-	DriftMissing    DriftClass = "missing"       // Declare adds it
+	DriftMissing    DriftClass = "missing"       // Declare adds it, unless the remedy names another owner
 	DriftDiffers    DriftClass = "differs"       // it cannot change while it lives
 	DriftExtra      DriftClass = "extra"         // nothing of the plan uses it
 	DriftOverridden DriftClass = "overridden"    // a policy or a limit of the broker decides otherwise
 	DriftBroken     DriftClass = "broken broker" // a defect of the broker
-	DriftWeak       DriftClass = "weak"          // all is there, and goes slower than it could
+	DriftWeak       DriftClass = "weak"          // the program works, slower than it could or without a safeguard
 	DriftForbidden  DriftClass = "forbidden"     // the user may not do it
 )
 

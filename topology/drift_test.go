@@ -1,12 +1,15 @@
 package topology_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -209,4 +212,60 @@ func TestDriftAsTextAndJSON(t *testing.T) {
 	if s := (topology.Drift{Unseen: []string{"all"}}).String(); s != "? all\nno difference in what was looked at\n" {
 		t.Errorf("an unseen one reads %q", s)
 	}
+}
+
+// What VerifyByDeclaring does not declare is unseen.
+func TestVerifyByDeclaringSaysWhatItDoesNotDeclare(t *testing.T) {
+	s := start(t, "4.3")
+	s.declare(topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "orders"}, topology.WorkQueue{Name: "theirs"})
+	for rule, tt := range map[string]struct {
+		spec topology.Spec
+		want string
+	}{
+		"an exchange of a plugin":                {topology.Exchange{Name: "shop", Kind: "x-consistent-hash"}, `? form of exchange "shop": its kind x-consistent-hash is that of a plugin`},
+		"a target of delays that others declare": {topology.Delays{Queues: []string{"theirs"}}, `? arguments of queue "theirs", which messages are delayed to: others declare it`},
+	} {
+		drift, err := topology.VerifyByDeclaring(t.Context(), s.conn, tt.spec, topology.WorkQueue{Name: "orders"})
+		if text := drift.String(); err != nil || !strings.Contains(text, tt.want) || strings.Contains(text, "~") {
+			t.Errorf("%s: %v\n%s\nwant %s", rule, err, text, tt.want)
+		}
+	}
+}
+
+// A queue that somebody deletes while VerifyByDeclaring asks for its arguments is missing.
+func TestVerifyByDeclaringOfAQueueThatGoesMeanwhile(t *testing.T) {
+	s := start(t, "4.3")
+	s.declare(topology.WorkQueue{Name: "orders"})
+	s.deleteQueue("orders")
+	s.rawQueue("orders", amqp.Table{"x-queue-type": "quorum"})
+	deleted := sync.OnceFunc(func() { s.deleteQueue("orders") })
+	conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Heartbeat: heartbeat, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		socket, err := s.Dial(ctx, network, address)
+		return onRefusal{socket, deleted}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	drift, err := topology.VerifyByDeclaring(t.Context(), conn, topology.WorkQueue{Name: "orders"})
+	if text := drift.String(); err != nil || !strings.Contains(text, "+ queue orders (queue-missing)") {
+		t.Errorf("%v\n%s\nwant that the queue is missing", err, text)
+	}
+	if _, there := s.Queue("orders"); there {
+		t.Error("the queue was made")
+	}
+}
+
+// onRefusal does something when the broker has refused other arguments, before the client hears of it.
+type onRefusal struct {
+	net.Conn
+	do func()
+}
+
+func (c onRefusal) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if bytes.Contains(b[:n], []byte("inequivalent arg")) {
+		c.do()
+	}
+	return n, err
 }

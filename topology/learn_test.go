@@ -259,3 +259,23 @@ func TestQueueOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// A schedule without waits takes over those of another schedule, by whichever engine it asks for: they are
+// carried only if they have no TTL.
+func TestAScheduleWithoutWaitsCarriesOnlyWhatHasNoTTL(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		for _, engine := range []topology.Engine{topology.EngineRepublish, topology.EngineCarry} {
+			before := topology.WorkQueue{Name: "by " + string(engine), Engine: engine, Waits: delay.Schedule{time.Minute, time.Hour}}
+			s.declare(before)
+			for _, now := range []topology.Engine{topology.EngineAuto, topology.EngineCarry} {
+				want := 0
+				if engine == topology.EngineCarry {
+					want = len(before.Waits)
+				}
+				if r := s.resolve(topology.WorkQueue{Name: before.Name, Engine: now}); len(r.Carried) != want {
+					s.Errorf("waits %s, and the engine is %q now: carries %v, want %d", before.Name, now, r.Carried, want)
+				}
+			}
+		}
+	})
+}

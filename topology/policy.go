@@ -184,7 +184,7 @@ func (q ruled) returnsEffect() string {
 const letterExchangeKey = "dead-letter-exchange"
 
 // lossEffect is the effect of a delivery limit on a queue of others that dead-letters to no exchange, "" for
-// none. All else that its owner sets is meant, and its consumers rely on nothing of it: they send what
+// none, and if its policies are not known. All else that its owner sets is meant, and its consumers rely on nothing of it: they send what
 // fails on as copies.
 //
 // Measured by TestWhatAPolicySets on quorum queues of 3.10, 4.0 and 4.3.
@@ -192,7 +192,7 @@ func (q ruled) lossEffect(v connection.Version) string {
 	_, byArgument := q.broker.Arguments["x-"+letterExchangeKey]
 	_, byPolicy := q.broker.Definition[letterExchangeKey]
 	limit, limited := q.deliveryLimit(v)
-	if !limited || byArgument || byPolicy {
+	if !limited || byArgument || byPolicy || q.broker.Unsure != "" {
 		return ""
 	}
 	return fmt.Sprintf("the broker deletes a message that has come back unsettled more than %d times, because its consumers died or stopped", limit)

@@ -234,6 +234,7 @@ func TestWhatAQueueOfOthersLoses(t *testing.T) {
 		{"no limit by a policy", v4, Quorum, `{}`, `{"delivery-limit":-1}`, ""},
 		{"an exchange by an argument", v4, Quorum, `{"x-dead-letter-exchange":""}`, `{}`, ""},
 		{"an exchange by a policy", v4, Quorum, `{}`, `{"dead-letter-exchange":""}`, ""},
+		{"a classic queue has no limit", v4, Classic, `{}`, `{}`, ""},
 		{"what else its owner sets is meant", v4, Classic, `{"x-max-length":5}`, `{"message-ttl":1}`, ""},
 	} {
 		var arguments amqp.Table = asAnswered(t, nil, tt.arguments).Definition
@@ -245,6 +246,76 @@ func TestWhatAQueueOfOthersLoses(t *testing.T) {
 			t.Errorf("%s: %s, want %q", tt.rule, text, tt.want)
 		case tt.want != "" && !strings.Contains(text, "neither its arguments nor a policy set dead-letter-exchange"):
 			t.Errorf("%s: %s", tt.rule, text)
+		}
+	}
+}
+
+// Where it is not known which policies apply, nothing is said of what a queue loses.
+func TestAQueueOfOthersWhosePoliciesAreNotKnown(t *testing.T) {
+	v4 := connection.Version{Major: 4}
+	w := WorkQueue{Name: "legacy", Existing: true}
+	plan, err := NewPlan(v4, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		rule      string
+		arguments string
+		unsure    string
+		codes     string
+		unseen    string // in Drift.Unseen; "": it is empty
+	}{
+		{"they are known", `{}`, "", "policy-missing", ""},
+		{"they are not known", `{}`, "no statistics", "", `policies of queue "legacy": no statistics`},
+		{"an argument leads to dead letters", `{"x-dead-letter-exchange":""}`, "no statistics", "", ""},
+	} {
+		have := shown(plan)
+		queue := asAnswered(t, asAnswered(t, nil, tt.arguments).Definition, `{}`)
+		queue.Type, queue.Unsure = string(Quorum), tt.unsure
+		have.parts[part{"queue", w.Name}] = true
+		have.queues[w.Name] = management.Form{Name: w.Name, Durable: true, Queue: queue}
+		drift, err := compare(v4, []Spec{w}, have)
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes := ""
+		for _, d := range drift.Differences {
+			codes += string(d.Code)
+		}
+		if unseen := strings.Join(drift.Unseen, "\n"); codes != tt.codes || !strings.Contains(unseen, tt.unseen) || tt.unseen == "" && unseen != "" {
+			t.Errorf("%s: want %q and unseen %q, found\n%s", tt.rule, tt.codes, tt.unseen, drift)
+		}
+		if noted := strings.Contains(fmt.Sprint(drift.Plan.Notes), "set_policy"); noted != (tt.codes != "") || !drift.OK() {
+			t.Errorf("%s: noted %t, OK %t; a program starts", tt.rule, noted, drift.OK())
+		}
+	}
+}
+
+// The owner of a queue gets a policy that changes no other queue, and takes nothing away from this one.
+func TestThePolicyForAQueueOfOthers(t *testing.T) {
+	v3, v4 := connection.Version{Major: 3, Minor: 10}, connection.Version{Major: 4}
+	none, limited := management.Queue{Type: "quorum"}, management.Queue{Type: "quorum", Arguments: map[string]any{"x-delivery-limit": json.Number("5")}}
+	ruled := management.Queue{Type: "quorum", Policy: "all", Definition: map[string]any{"max-length": json.Number("7"), "delivery-limit": json.Number("3")}}
+	operated := management.Queue{Type: "quorum", OperatorPolicy: "op", Definition: map[string]any{"max-length": json.Number("7")}}
+	const set, exchange = "rabbitmqctl set_policy --apply-to queues", `"dead-letter-exchange":"legacy.rehop.unrouted"`
+	const own, strict = `'rehop legacy' '^legacy$' '{` + exchange, `,"dead-letter-strategy":"at-least-once"`
+	for _, tt := range []struct {
+		rule    string
+		shown   management.Queue
+		known   bool
+		version connection.Version
+		want    string
+	}{
+		{"it has none on 4.x, which has a limit", none, true, v4, "set a policy: " + set + " " + own + strict + `,"overflow":"reject-publish"}'`},
+		{"it has a limit on 3.x", limited, true, v3, "set a policy: " + set + " " + own + "}'"},
+		{"nothing is known of it on 3.x", management.Queue{}, false, v3, "take its entries too, and set a higher --priority: " + set + " " + own + `,"delivery-limit":20}'`},
+		{"nothing is known of it on 4.x", management.Queue{}, false, v4, "take its entries too, and set a higher --priority: " + set + " " + own + strict + `,"overflow":"reject-publish"}'`},
+		{"it has one of other queues too", ruled, true, v4, `the entries of policy "all" and these, and a higher --priority (1 if that policy has 0): ` + set + " --priority 1 " + own + strict +
+			`,"delivery-limit":3,"max-length":7,"overflow":"reject-publish"}'`},
+		{"it has an operator's alone", operated, true, v4, "set a policy: " + set + " " + own + strict + `,"overflow":"reject-publish"}'`},
+	} {
+		if got := (WorkQueue{Name: "legacy"}).letterAdvice("/", tt.shown, tt.known, tt.version); !strings.HasSuffix(got, tt.want) {
+			t.Errorf("%s: %s\nwant %s", tt.rule, got, tt.want)
 		}
 	}
 }

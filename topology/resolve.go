@@ -173,16 +173,15 @@ func (w WorkQueue) unseen(c *caller, e PlannedEngine, why error) (route.Facts, e
 
 // carryAll adds the waits of a longer schedule to those that are carried. All
 // that a schedule has are declared in order, so the first missing one ends them.
-// A schedule without waits has no engine that tells how those of another one are:
-// the first of them does.
+// A schedule without waits has declared none, so whatever engine it asks for, the first wait of
+// another schedule tells how those are.
 func (w WorkQueue) carryAll(c *caller, r route.Facts) (route.Facts, error) {
-	if r.Engine != route.Carry {
-		if len(r.Waits) > 0 {
-			return r, nil
-		}
+	if len(r.Waits) == 0 {
 		if left, err := w.hasCarriedWaits(c); err != nil || !left {
 			return r, err
 		}
+	} else if r.Engine != route.Carry {
+		return r, nil
 	}
 	r.Carried = slices.Clone(r.Carried)
 	for waitNumber := len(r.Waits) + 1; waitNumber <= delay.MaxWaits; waitNumber++ {

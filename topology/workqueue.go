@@ -330,15 +330,18 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 // or need for none.
 func (w WorkQueue) noteLetters(b *builder) {
 	shown, known := b.have.shown[w.Name]
-	if w.Type.orDefault() == Classic || known && (ruled{broker: shown}).lossEffect(b.version) == "" {
+	effect := (ruled{broker: shown}).lossEffect(b.version)
+	switch {
+	case w.Type.orDefault() == Classic, known && effect == "":
 		return
-	}
-	instead := fmt.Sprintf("the broker deletes it when it has come back more than %d times", route.DeliveryLimit)
-	if !atLeastOnce(b.version) {
-		instead = "it comes back for ever"
+	case known:
+	case atLeastOnce(b.version):
+		effect = fmt.Sprintf("if it is a quorum queue, the broker deletes it when it has come back more than %d times", route.DeliveryLimit)
+	default:
+		effect = "it comes back for ever, or the broker deletes it if the queue has a delivery limit"
 	}
 	b.note(w.Name, fmt.Sprintf("others declare it, and a message that fails goes on as a confirmed copy. A message whose consumers die goes to %q "+
-		"by a policy alone; without one, and without an argument for dead letters, %s. %s", w.DeadLetterQueue().Name, instead, w.letterAdvice(b.have.vhost, shown, b.version)))
+		"by a policy alone; without one, and without an argument for dead letters, %s. %s", w.DeadLetterQueue().Name, effect, w.letterAdvice(b.have.vhost, shown, known, b.version)))
 }
 
 // oldFormAdvice is the policy that gives queues declared on a 3.x broker what

@@ -148,7 +148,7 @@ func IsAway(err error) bool {
 }
 
 func notFound(err error) (reason *amqp.Error, ok bool) {
-	ok = errors.As(err, &reason) && reason.Code == amqp.NotFound
+	ok = errors.As(err, &reason) && reason != nil && reason.Code == amqp.NotFound
 	return reason, ok
 }
 

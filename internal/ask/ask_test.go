@@ -114,6 +114,7 @@ func TestAQueueThatIsGoneIsToldFromOneThatIsAway(t *testing.T) {
 		gone, away bool
 	}{
 		{"no error", nil, false, false},
+		{"no refusal", (*amqp.Error)(nil), false, false},
 		{"another error", context.Canceled, false, false},
 		{"no queue", refused(amqp.NotFound, "NOT_FOUND - no queue 'q' in vhost '/'"), true, false},
 		{"no exchange", refused(amqp.NotFound, "NOT_FOUND - no exchange 'x' in vhost '/'"), true, false},

@@ -110,7 +110,9 @@ func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 		}
 		f := Form{Name: q.Name, Durable: q.Durable, AutoDelete: q.AutoDelete}
 		f.Type, f.Arguments = q.typeOf(), q.Arguments
-		user, operator := policies.of(d, f), operators.of(d, f)
+		user, unsure := policies.of(d, f)
+		operator, unsureToo := operators.of(d, f)
+		f.Unsure = cmp.Or(unsure, unsureToo)
 		f.Policy, f.OperatorPolicy, f.Definition = user.name, operator.name, together(user.definition, operator.definition)
 		d.queues[f.Name] = f
 	}
@@ -181,14 +183,14 @@ type definedPermission struct {
 }
 
 // Permissions answers as [API.Permissions] does. A user of the file who has none in the virtual host may do nothing
-// there. Its error wraps ErrNoQueue for a user whom the file does not have.
+// there.
 func (d *Definitions) Permissions(user string) (configure, write, read string, err error) {
 	p, has := d.permissions[user]
 	switch {
 	case d.permissions == nil:
 		return "", "", "", errors.New("the file has no permissions: only one that an administrator has exported, of all virtual hosts, has them")
 	case !has && !slices.Contains(d.users, user):
-		return "", "", "", fmt.Errorf("user %q is not in the file: %w", user, ErrNoQueue)
+		return "", "", "", fmt.Errorf("user %q is not in the file", user)
 	}
 	return p.Configure, p.Write, p.Read, nil
 }
@@ -209,21 +211,27 @@ func (p definedPolicy) rule() rule {
 	return rule{p.Name, pattern, p.ApplyTo, p.Definition, p.Priority}
 }
 
-// of returns the policy that applies to a queue: one of the highest priority.
-func (all rules) of(d *Definitions, q Form) (one rule) {
+// of returns the policy that applies to a queue: one of the highest priority. It also returns why that may be
+// another one, "" if it is not.
+func (all rules) of(d *Definitions, q Form) (one rule, unsure string) {
 	for _, r := range all {
+		why := ""
 		switch {
 		case !slices.Contains([]string{"all", "queues", q.Type + "_queues"}, r.applyTo) && (r.applyTo != "streams" || q.Type != "stream"):
 		case r.pattern == nil:
-			d.unsure(fmt.Sprintf("policy %q: its pattern has what Go's regular expressions do not", r.name))
+			why = fmt.Sprintf("policy %q: its pattern has what Go's regular expressions do not", r.name)
 		case !r.pattern.MatchString(q.Name):
 		case one.name != "" && r.priority == one.priority:
-			d.unsure(fmt.Sprintf("policies %q and %q: both match queue %q, with the same priority, and the broker takes either", one.name, r.name, q.Name))
+			why = fmt.Sprintf("policies %q and %q: both match queue %q, with the same priority, and the broker takes either", one.name, r.name, q.Name)
 		case one.name == "" || r.priority > one.priority:
 			one = r
 		}
+		if why != "" {
+			d.unsure(why)
+			unsure = cmp.Or(unsure, why)
+		}
 	}
-	return one
+	return one, unsure
 }
 
 func (d *Definitions) unsure(why string) {

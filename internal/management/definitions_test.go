@@ -79,6 +79,7 @@ func TestPoliciesOfDefinitions(t *testing.T) {
 		{"an operator's", "", operator("op", `{"max-length":3}`), `"" "op" map[max-length:3]`, ""},
 		{"of both the lower number", policy("p", "o", "queues", 0, `{"max-length":5,"expires":100,"overflow":"drop-head"}`), operator("op", `{"max-length":30,"expires":10,"overflow":"reject-publish"}`), `"p" "op" map[expires:10 max-length:5 overflow:reject-publish]`, ""},
 		{"two of one priority", policy("p", "o", "all", 1, `{}`) + "," + policy("q", "o", "all", 1, `{}`), "", `"p" "" map[]`, `policies "p" and "q": both match queue "orders"`},
+		{"a pattern that Go does not have, for exchanges", policy("p", "^(?!amq)", "exchanges", 1, `{"alternate-exchange":"x"}`), "", `"" "" map[]`, ""},
 		{"a pattern that Go does not have", policy("p", "^(?!amq)", "all", 1, `{"expires":1}`), "", `"" "" map[]`, `policy "p": its pattern has what`},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -92,6 +93,9 @@ func TestPoliciesOfDefinitions(t *testing.T) {
 			}
 			if got := fmt.Sprintf("%q %q %v", q.Policy, q.OperatorPolicy, q.Definition); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
+			}
+			if tt.unsure == "" != (q.Unsure == "") || !strings.Contains(q.Unsure, tt.unsure) {
+				t.Errorf("the queue is unsure: %q, want %q", q.Unsure, tt.unsure)
 			}
 			if tt.unsure == "" != (len(d.Unsure) == 0) || !slices.ContainsFunc(append(d.Unsure, ""), func(s string) bool { return strings.Contains(s, tt.unsure) }) {
 				t.Errorf("unsure: %q, want %q", d.Unsure, tt.unsure)

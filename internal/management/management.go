@@ -107,7 +107,14 @@ type Queue struct {
 	// and Definition is what they say together.
 	Policy, OperatorPolicy string
 	Definition             map[string]any
+
+	// Unsure says why Definition is not known, "" if it is.
+	Unsure string
 }
+
+// noStatistics is why policies are not known: the API writes them with the statistics of a queue, which it
+// gets every few seconds.
+const noStatistics = "the management API has no statistics of the queue yet, which the policies come with; ask again after 10 s"
 
 // Queue asks for a queue, for up to 5 s. Numbers in its tables are json.Number.
 func (a *API) Queue(ctx context.Context, name string) (Queue, error) {
@@ -176,17 +183,24 @@ func (a *API) get(ctx context.Context, query string, parts ...string) ([]byte, e
 // parse reads an answer. Brokers before 4.3 write an empty table in several ways.
 func parse(body []byte) (Queue, error) {
 	var answer struct {
-		Type           string `json:"type"`
-		Arguments      table  `json:"arguments"`
-		Policy         name   `json:"policy"`
-		OperatorPolicy name   `json:"operator_policy"`
-		Definition     table  `json:"effective_policy_definition"`
+		Type           string          `json:"type"`
+		Arguments      table           `json:"arguments"`
+		Policy         name            `json:"policy"`
+		OperatorPolicy name            `json:"operator_policy"`
+		Definition     json.RawMessage `json:"effective_policy_definition"` // nil: it has none yet
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return Queue{}, fmt.Errorf("it answers something else than JSON: %w", err)
 	}
-	return Queue{Type: answer.Type, Arguments: answer.Arguments, Policy: string(answer.Policy),
-		OperatorPolicy: string(answer.OperatorPolicy), Definition: answer.Definition}, nil
+	q := Queue{Type: answer.Type, Arguments: answer.Arguments, Policy: string(answer.Policy), OperatorPolicy: string(answer.OperatorPolicy)}
+	if answer.Definition == nil {
+		q.Unsure = noStatistics
+		return q, nil
+	}
+	var definition table
+	err := json.Unmarshal(answer.Definition, &definition)
+	q.Definition = definition
+	return q, err
 }
 
 // table is an object, or empty if it is anything else.

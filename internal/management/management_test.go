@@ -70,9 +70,17 @@ func TestConsumers(t *testing.T) {
 func TestNoPolicyIsWrittenInManyWays(t *testing.T) {
 	for _, text := range []string{`{}`, `[]`, `""`, `null`} {
 		q, err := parse([]byte(`{"type":"classic","arguments":` + text + `,"policy":` + text + `,"effective_policy_definition":` + text + `}`))
-		if err != nil || q.Policy != "" || len(q.Definition) != 0 || len(q.Arguments) != 0 {
+		if err != nil || q.Policy != "" || len(q.Definition) != 0 || len(q.Arguments) != 0 || q.Unsure != "" {
 			t.Errorf("%s: %+v, %v", text, q, err)
 		}
+	}
+}
+
+// A queue without statistics is not one without policies.
+func TestPoliciesThatTheAPIDoesNotKnowYet(t *testing.T) {
+	q, err := parse([]byte(`{"type":"quorum","arguments":{"x-queue-type":"quorum"}}`))
+	if err != nil || q.Type != "quorum" || !strings.Contains(q.Unsure, "no statistics") {
+		t.Errorf("%+v, %v", q, err)
 	}
 }
 

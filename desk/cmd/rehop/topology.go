@@ -18,7 +18,8 @@ func (a *app) topologyCommand() *cobra.Command {
 		Use:   "topology",
 		Short: "What a service declares, and whether a broker is as planned",
 		Long: `The commands read the specifications of a service from a file, which the service
-writes with topology.MarshalSpecs. They declare, bind and delete nothing.`,
+writes with topology.MarshalSpecs. They declare, bind and delete nothing, but for
+verify --by-declaring, which declares once more what exists.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -39,7 +40,8 @@ func (a *app) specifications(name string) ([]topology.Spec, error) {
 	return specs, nil
 }
 
-// planned returns the plan of a file for a version of the broker.
+// planned returns the plan of a file for a version of the broker, which has nothing yet. The commands in its
+// notes name the virtual host.
 func (a *app) planned(file, version string) (topology.Plan, error) {
 	v, err := brokerVersion(version)
 	if err != nil {
@@ -49,11 +51,12 @@ func (a *app) planned(file, version string) (topology.Plan, error) {
 	if err != nil {
 		return topology.Plan{}, err
 	}
-	p, err := topology.NewPlan(v, specs...)
+	nothing := fmt.Appendf(nil, `{"rabbitmq_version":%q,"queues":[],"exchanges":[],"bindings":[]}`, v)
+	drift, err := topology.VerifyDefinitions(nothing, cmp.Or(a.vhost, "/"), specs...)
 	if err != nil {
 		err = usage(err)
 	}
-	return p, err
+	return drift.Plan, err
 }
 
 func brokerVersion(version string) (connection.Version, error) {

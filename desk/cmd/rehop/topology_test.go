@@ -83,6 +83,7 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"a cluster that Kubernetes cannot have", "manifests " + file + " --broker 4.3 --cluster A_b", exitUsage, `--cluster is "A_b", want up to 253 characters`},
 		{"a version that is none", "plan " + file + " --broker new", exitUsage, `--broker is "new", want a version such as 4.3 or 4.3.6`},
 		{"a plan for a series says so", "plan " + file + " --broker 4.3", exitDone, "plan for broker 4.3 (queues"},
+		{"commands in its notes are for the virtual host", "plan " + theirs + " --broker 4.3 --vhost b", exitDone, "rabbitmqctl set_policy --apply-to queues -p b 'rehop orders'"},
 		{"a version is taken at its word", "plan " + file + " --broker 4.3.5", exitDone, "plan for broker 4.3.5 (queues"},
 		{"a number is no series", "plan " + file + " --broker 4", exitUsage, `--broker is "4", want a version such as 4.3 or 4.3.6`},
 		{"no version", "plan " + file, exitUsage, "rehop topology plan needs --broker"},
