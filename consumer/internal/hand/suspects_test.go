@@ -174,3 +174,23 @@ func TestOneLaneTakesNoTurns(t *testing.T) {
 		t.Error("a lane waits for its own suspects")
 	}
 }
+
+// A copy has no deaths behind it: the crash loop would begin to count anew.
+func TestASuspectThatWaitsIsNotCopied(t *testing.T) {
+	for rule, c := range map[string]struct {
+		deaths, back, copied int
+	}{
+		"a suspect goes back":                                {10, 1, 0},
+		"one that has come back for another reason does not": {0, 0, 1},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s := newStage(t, Limits{Slots: 1})
+			s.deliver(1) // it has the slot
+			s.deliver(1, func(m *Message) { m.Scarce, m.Raw.Redelivered, m.Deaths = true, true, c.deaths })
+			back := s.lane.TakeBack(0, true, s.now, &s.out)
+			if len(back) != c.back || len(s.out.Copy) != c.copied {
+				t.Errorf("%d go back and %d are copied, want %d and %d", len(back), len(s.out.Copy), c.back, c.copied)
+			}
+		})
+	}
+}
