@@ -189,6 +189,7 @@ func (l *Lane) Opening(now time.Time, out *Out) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
 	l.session, l.expected, l.more = nil, now.Add(durations.LaneOpening), false
+	l.hand.nothingCame(now, out)
 	l.hand.call(now, out)
 }
 
@@ -215,6 +216,7 @@ func (l *Lane) Closed(now time.Time, out *Out) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
 	l.session, l.expected, l.more = nil, time.Time{}, false
+	l.hand.nothingCame(now, out)
 	if l.question == refused {
 		l.question = notAsked
 	}

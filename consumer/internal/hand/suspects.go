@@ -20,6 +20,7 @@ type turns struct {
 	since time.Time // since when handlers begin with no message of another lane; zero: they do
 	first time.Time // before which no turn begins: other lanes may be about to meet suspects
 	end   time.Time // of the turn, or of the wait for a lane in order that has not given its suspects back
+	quiet time.Time // when the turn ends if no message comes before; zero: the lane has one, or does not consume yet
 }
 
 // isKept reports whether handlers begin with no message of the lane because of suspects. It needs mu
@@ -50,13 +51,11 @@ func (l *Lane) meets(m *Message, out *Out) {
 	h, now := l.hand, m.Received
 	t := &h.turns
 	switch {
-	case t.of == l && !m.IsSuspect() && (!l.Ordered || !m.Raw.Redelivered):
-		if l.latest.counts.Uncleared == 0 {
-			h.endTurn(now, out)
-		}
-	case t.of == l:
+	case t.of == l && m.IsSuspect():
 		t.end = now.Add(durations.Uncleared)
-	case m.IsSuspect():
+	case t.of == l && l.latest.counts.Uncleared == 0 && (!l.Ordered || !m.Raw.Redelivered):
+		h.endTurn(now, out)
+	case t.of != l && m.IsSuspect():
 		if l.deaths == 0 || m.Deaths < l.deaths {
 			l.deaths = m.Deaths
 		}
@@ -66,6 +65,7 @@ func (l *Lane) meets(m *Message, out *Out) {
 		}
 		l.changes(now, out)
 	}
+	h.nothingCame(now, out)
 }
 
 // nextTurn gives the turn to the next lane, if it is nobody's. It needs mu held.
@@ -79,6 +79,7 @@ func (h *Hand) nextTurn(now time.Time, out *Out) {
 	case next != nil:
 		t.of, t.end = next, now.Add(durations.Uncleared)
 		h.wakeAt(t.end, out)
+		h.nothingCame(now, out)
 		out.Turns = append(out.Turns, next)
 		next.changes(now, out)
 	case left:
@@ -116,28 +117,36 @@ func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
 // endTurn needs mu held.
 func (h *Hand) endTurn(now time.Time, out *Out) {
 	h.turns.of.deaths = 0
-	h.turns.of, h.turns.end = nil, now.Add(durations.Uncleared)
+	h.turns.of, h.turns.end, h.turns.quiet = nil, now.Add(durations.Uncleared), time.Time{}
 	h.nextTurn(now, out)
 }
 
-// nothingCame notes that the lane whose turn it is has no message. It needs mu held.
+// nothingCame looks whether the lane whose turn it is has no message. One in order gives back what it has, and has none
+// until it consumes again. It needs mu held.
 func (h *Hand) nothingCame(now time.Time, out *Out) {
-	if t := &h.turns; t.of != nil && t.of.latest.counts.Unsettled == 0 {
-		t.end = earlier(t.end, now.Add(durations.SuspectsCome))
-		h.wakeAt(t.end, out)
+	t := &h.turns
+	switch {
+	case t.of == nil:
+	case t.of.latest.counts.Unsettled > 0, t.of.Ordered && (t.of.session == nil || t.of.gate.stall != ""):
+		t.quiet = time.Time{}
+	case t.quiet.IsZero():
+		t.quiet = now.Add(durations.SuspectsCome)
+		h.wakeAt(t.quiet, out)
 	}
 }
 
 // turnDue needs mu held.
 func (h *Hand) turnDue(now time.Time, out *Out) {
-	switch t := &h.turns; {
+	t := &h.turns
+	end := earlier(t.end, t.quiet)
+	switch {
 	case t.since.IsZero():
 	case t.of == nil && now.Before(t.first):
 		h.wakeAt(t.first, out)
 	case t.of == nil:
 		h.nextTurn(now, out)
-	case now.Before(t.end):
-		h.wakeAt(t.end, out)
+	case now.Before(end):
+		h.wakeAt(end, out)
 	default:
 		h.endTurn(now, out)
 	}

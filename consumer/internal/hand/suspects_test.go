@@ -1,6 +1,7 @@
 package hand
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -193,4 +194,79 @@ func TestASuspectThatWaitsIsNotCopied(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestATurnWithoutAMessage(t *testing.T) {
+	for rule, c := range map[string]struct {
+		ordered bool
+		change  func(*suspects)
+		still   time.Duration // that the other lane waits
+	}{
+		"a lane without order has nothing in hand when its turn begins": {false, func(s *suspects) {
+			s.lane.TakeBack(0, false, s.now, &s.out)
+			s.settled(0)
+		}, durations.SuspectsMeet + durations.SuspectsCome},
+		"a lane in order has not begun to consume, and others have events": {true, func(s *suspects) {
+			s.comesBack()
+			s.pass(durations.SuspectsMeet)
+			s.settled(1)
+		}, durations.SuspectsMeet + durations.Uncleared},
+		"a lane in order consumes, and nothing comes": {true, func(s *suspects) {
+			s.comesBack()
+			s.pass(durations.SuspectsMeet)
+			s.in[0] = s.session(s.lane)
+			s.in[0].Opened(1, 0, s.now, &s.out)
+		}, durations.SuspectsMeet + durations.SuspectsCome},
+		"its session is lost before anything comes": {true, func(s *suspects) {
+			s.comesBack()
+			s.pass(durations.SuspectsMeet)
+			s.in[0] = s.session(s.lane)
+			s.in[0].Opened(1, 0, s.now, &s.out)
+			s.lane.Closed(s.now, &s.out)
+		}, durations.SuspectsMeet + durations.Uncleared},
+		"messages come back that are no suspects, one at a time": {true, func(s *suspects) {
+			s.comesBack()
+			s.pass(durations.SuspectsMeet)
+			s.in[0] = s.session(s.lane)
+			s.in[0].Opened(1, 0, s.now, &s.out)
+			for range 59 {
+				s.pass(time.Second)
+				s.redelivered(0)
+				s.endAll()
+				s.settled(0)
+			}
+		}, durations.SuspectsMeet + durations.Uncleared},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s := newSuspects(t, Limits{Ordered: c.ordered})
+			began := s.now
+			s.comes(0, 10) // 1
+			s.comes(1, 0)  // 2
+			c.change(s)
+			s.do()
+			s.taken = slices.DeleteFunc(s.taken, func(tag string) bool { return tag != "[2]" })
+			s.pass(max(0, c.still-1-s.now.Sub(began)))
+			if len(s.taken) > 0 && s.now.Sub(began) < c.still {
+				t.Errorf("the turn has ended by now, and not after %v", c.still)
+			}
+			s.pass(1)
+			s.took("after it", "[2]")
+		})
+	}
+}
+
+// comesBack has the first lane, which is in order, give back what it has.
+func (s *suspects) comesBack() {
+	s.in[0].Close(&s.out)
+	s.lane.TakeBack(0, false, s.now, &s.out)
+	s.hand.Settled(s.out.Over, s.now, &s.out)
+	s.out.Over = nil
+	s.lane.Closed(s.now, &s.out)
+	s.do()
+}
+
+// redelivered has a message come again that is no suspect.
+func (s *suspects) redelivered(lane int) {
+	s.stage.in = s.in[lane]
+	s.deliver(1, func(m *Message) { m.Raw.Redelivered = true })
 }
