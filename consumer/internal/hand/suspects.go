@@ -38,7 +38,8 @@ func (l *Lane) HasTurn() bool {
 }
 
 // AwaitsTurn reports whether a lane in order has met suspects, and it is not its turn; by is the lane whose
-// turn it is, nil if that is not decided. Changed is set when its turn has come.
+// turn it is, nil if that is not decided. Changed is set when the turn passes to another lane, and when it is
+// this lane's, or is over.
 func (l *Lane) AwaitsTurn() (waits bool, by *Lane) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
@@ -82,6 +83,7 @@ func (h *Hand) nextTurn(now time.Time, out *Out) {
 		h.nothingCame(now, out)
 		out.Turns = append(out.Turns, next)
 		next.changes(now, out)
+		h.turnChanges()
 	case left:
 		h.wakeAt(t.end, out)
 	default:
@@ -118,7 +120,17 @@ func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
 func (h *Hand) endTurn(now time.Time, out *Out) {
 	h.turns.of.deaths = 0
 	h.turns.of, h.turns.end, h.turns.quiet = nil, now.Add(durations.Uncleared), time.Time{}
+	h.turnChanges()
 	h.nextTurn(now, out)
+}
+
+// turnChanges tells the lanes that wait whom they wait for. It needs mu held.
+func (h *Hand) turnChanges() {
+	for _, l := range h.lanes {
+		if l.deaths > 0 {
+			l.Changed.set()
+		}
+	}
 }
 
 // nothingCame looks whether the lane whose turn it is has no message. One in order gives back what it has, and has none

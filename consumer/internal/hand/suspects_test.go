@@ -270,3 +270,28 @@ func (s *suspects) redelivered(lane int) {
 	s.stage.in = s.in[lane]
 	s.deliver(1, func(m *Message) { m.Raw.Redelivered = true })
 }
+
+// Health names the lane that others wait for.
+func TestLanesThatWaitAreToldWhomTheyWaitFor(t *testing.T) {
+	s := newSuspects(t, Limits{Ordered: true})
+	for lane, deaths := range []int{10, 11, 12} {
+		s.comes(lane, deaths)
+		s.in[lane].Close(&s.out)
+		s.in[lane].lane.TakeBack(0, false, s.now, &s.out)
+		s.hand.Settled(s.out.Over, s.now, &s.out)
+		s.out.Over = nil
+		s.in[lane].lane.Closed(s.now, &s.out)
+	}
+	last := s.in[2].lane
+	isSet(last.Changed)
+	waits := func(when string, by *Lane) {
+		t.Helper()
+		if got, lane := last.AwaitsTurn(); !got || lane != by || !isSet(last.Changed) {
+			t.Errorf("%s: waits %t, for %v, or is not told", when, got, lane)
+		}
+	}
+	s.pass(durations.SuspectsMeet)
+	waits("the first lane has the turn", s.lane)
+	s.pass(durations.Uncleared)
+	waits("the second has it", s.in[1].lane)
+}
