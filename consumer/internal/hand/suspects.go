@@ -51,12 +51,13 @@ func (l *Lane) AwaitsTurn() (waits bool, by *Lane) {
 func (l *Lane) meets(m *Message, out *Out) {
 	h, now := l.hand, m.Received
 	t := &h.turns
+	suspect := m.IsSuspect() && m.Raw.Redelivered // else a publisher has written the count
 	switch {
-	case t.of == l && m.IsSuspect():
+	case t.of == l && suspect:
 		t.end = now.Add(durations.Uncleared)
 	case t.of == l && l.latest.counts.Uncleared == 0 && (!l.Ordered || !m.Raw.Redelivered):
 		h.endTurn(now, out)
-	case t.of != l && m.IsSuspect():
+	case t.of != l && suspect:
 		if l.deaths == 0 || m.Deaths < l.deaths {
 			l.deaths = m.Deaths
 		}

@@ -295,3 +295,28 @@ func TestLanesThatWaitAreToldWhomTheyWaitFor(t *testing.T) {
 	s.pass(durations.Uncleared)
 	waits("the second has it", s.in[1].lane)
 }
+
+// A publisher can write the count that brokers write. Such a message is alone in hand, and costs other lanes nothing.
+func TestACountOfAPublisherMovesNoTurn(t *testing.T) {
+	s := newSuspects(t, Limits{})
+	s.stage.in = s.in[0]
+	written := func(m *Message) { m.Deaths = 10 }
+	s.deliver(1, written) // 1
+	s.comes(1, 0)         // 2
+	s.took("no lane has a turn", "[1]", "[2]")
+	s.endAll()
+	s.settled(0)
+	s.comes(0, 10) // 3
+	s.comes(1, 0)  // 4
+	s.pass(durations.SuspectsMeet)
+	s.took("a suspect", "[3]")
+	s.endAll()
+	s.settled(0)
+	s.pass(durations.SuspectsCome - 1)
+	s.stage.in = s.in[0]
+	s.deliver(1, written) // 5
+	s.took("one that a publisher has made so", "[5]")
+	s.endAll()
+	s.comes(0, 0) // 6
+	s.took("the turn is over", "[4]", "[6]")
+}

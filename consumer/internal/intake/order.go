@@ -43,7 +43,7 @@ func (s *Session) deathsOf(raw amqp.Delivery, now time.Time) int {
 	}
 	deaths := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
 	switch {
-	case deaths > 0 && (s.base() > 1 || !s.Lane.HasTurn()):
+	case deaths > 0 && (s.base() > 1 || raw.Redelivered && !s.Bound.suspects && !s.Lane.HasTurn()):
 		s.Hand.BeginNoMore(hand.ErrSuspects, now, &s.out)
 	case deaths == 0 && !raw.Redelivered && s.Bound.suspects:
 		s.Hand.BeginNoMore(hand.ErrCleared, now, &s.out)
