@@ -1,6 +1,7 @@
 package hand
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/durations"
@@ -95,13 +96,18 @@ func (h *Hand) nextTurn(now time.Time, out *Out) {
 	}
 }
 
-// fewestDeaths returns the lane that is next, and whether one is left. One in order is waited for, but not for
-// long, until its handlers have returned and it has given its suspects back. It needs mu held.
+// fewestDeaths returns the lane that is next, and whether one is left. One in order whose session ends is waited for,
+// but not for long, until its handlers have returned and it has given its suspects back. If it is late, its next session
+// meets them again. It needs mu held.
 func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
 	h.equals = h.equals[:0]
 	for _, l := range h.lanes {
+		gives := l.Ordered && l.gate.stall != "" && l.latest.counts.Suspects > 0
+		if gives && late {
+			l.deaths = 0
+		}
 		left = left || l.deaths > 0
-		if l.deaths == 0 || l.Ordered && l.latest.counts.Suspects > 0 && !late {
+		if l.deaths == 0 || gives {
 			continue
 		}
 		if len(h.equals) > 0 && l.deaths < h.equals[0].deaths {
@@ -160,6 +166,9 @@ func (h *Hand) turnDue(now time.Time, out *Out) {
 		h.nextTurn(now, out)
 	case now.Before(end):
 		h.wakeAt(end, out)
+	case h.atWork >= h.slots && slices.ContainsFunc(t.of.queue[t.of.head:], (*Message).IsSuspect): // no other lane could begin either
+		t.end = now.Add(durations.Uncleared)
+		h.wakeAt(t.end, out)
 	default:
 		h.endTurn(now, out)
 	}

@@ -320,3 +320,46 @@ func TestACountOfAPublisherMovesNoTurn(t *testing.T) {
 	s.comes(0, 0) // 6
 	s.took("the turn is over", "[4]", "[6]")
 }
+
+// A session in order that does not end in time has its turn later: its next session meets its suspects again.
+func TestALaneThatDoesNotGiveItsSuspectsBackHasNoTurn(t *testing.T) {
+	s := newSuspects(t, Limits{Ordered: true})
+	s.in[0].BeginNoMore(ErrSuspects, s.now, &s.out)
+	s.comes(0, 10)
+	s.comes(1, 0) // 2
+	s.pass(durations.Uncleared - 1)
+	s.took("the lane is waited for")
+	s.pass(1)
+	s.took("it is late", "[2]")
+	if waits, by := s.lane.AwaitsTurn(); waits || by != nil || s.lane.HasTurn() {
+		t.Errorf("its next session waits: %t, for %v", waits, by)
+	}
+}
+
+// The session that ends is to give back what it has. Another one, with one message in hand, keeps it.
+func TestALaneInOrderWithOneMessageInHandIsNotWaitedFor(t *testing.T) {
+	s := newSuspects(t, Limits{Ordered: true})
+	s.comes(0, 10) // 1
+	s.pass(durations.SuspectsMeet)
+	s.took("its turn", "[1]")
+}
+
+func TestATurnLastsUntilAWorkerIsFree(t *testing.T) {
+	s := newSuspects(t, Limits{})
+	for range s.hand.slots {
+		s.comes(1, 0)
+	}
+	s.taken = nil
+	s.comes(0, 10) // 10
+	s.comes(2, 0)  // 11
+	s.pass(3 * durations.Uncleared)
+	s.took("all workers are at work")
+	s.ends(s.runs[0])
+	s.do()
+	s.took("one is free", "[10]")
+	s.ends(s.runs[0])
+	s.do()
+	s.took("another one is")
+	s.pass(2 * durations.Uncleared)
+	s.took("its turn is over", "[11]")
+}

@@ -155,7 +155,8 @@ func (s *Session) left(ctx context.Context) error {
 // Where a handler of a former session has not returned, messages wait for its key however
 // small the prefetch is.
 func (s *Session) bound(why error, now time.Time) {
-	if hand.Renews(why) {
+	// One message that comes back alone is not worth it: deathsOf takes the renewals from the deaths of every message.
+	if alone := s.base() == 1 && errors.Is(why, hand.ErrSuspects); hand.Renews(why) && !alone {
 		s.Bound.renewals++
 	}
 	switch {
