@@ -18,7 +18,7 @@ import (
 // turns is which lane may handle its suspects. The zero value is that there are none.
 type turns struct {
 	of    *Lane     // whose turn it is; nil: nobody's
-	since time.Time // since when handlers begin with no message of another lane; zero: they do
+	since time.Time // when the first of these turns was to come; zero: there are none, and all lanes may begin
 	first time.Time // before which no turn begins: other lanes may be about to meet suspects
 	end   time.Time // of the turn, or of the wait for a lane in order that has not given its suspects back
 	quiet time.Time // when the turn ends if no message comes before; zero: the lane has one, or does not consume yet
@@ -63,6 +63,7 @@ func (l *Lane) meets(m *Message, out *Out) {
 			l.deaths = m.Deaths
 		}
 		if t.since.IsZero() {
+			h.kept.begins(now)
 			*t = turns{since: now, first: now.Add(durations.SuspectsMeet), end: now.Add(durations.Uncleared)}
 			h.wakeAt(t.first, out)
 		}
@@ -90,6 +91,7 @@ func (h *Hand) nextTurn(now time.Time, out *Out) {
 		h.wakeAt(t.end, out)
 	default:
 		h.turns = turns{}
+		h.kept.breaks(now) // the next suspects may be about to come back
 		for _, l := range h.lanes {
 			l.changes(now, out)
 		}

@@ -363,3 +363,32 @@ func TestATurnLastsUntilAWorkerIsFree(t *testing.T) {
 	s.pass(2 * durations.Uncleared)
 	s.took("its turn is over", "[11]")
 }
+
+// Connections that are lost again and again have suspects come again and again: Health tells of it as of one time.
+func TestTurnsThatFollowOthersCountAsOne(t *testing.T) {
+	for rule, c := range map[string]struct {
+		gap  time.Duration
+		same bool
+	}{
+		"soon":               {durations.StandsStill - 1, true},
+		"after a calm while": {durations.StandsStill, false},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s := newSuspects(t, Limits{})
+			began := s.now
+			round := func() {
+				s.comes(0, 10)
+				s.pass(durations.SuspectsMeet)
+				s.endAll()
+				s.settled(0)
+			}
+			round()
+			s.pass(durations.SuspectsCome)
+			s.pass(c.gap)
+			round()
+			if kept := s.in[1].lane.State(s.now).Kept; kept.Equal(began) != c.same {
+				t.Errorf("it is so since %v after the first suspect, want 0: %t", kept.Sub(began), c.same)
+			}
+		})
+	}
+}
