@@ -118,14 +118,13 @@ func (r *run) TurnBegan() {
 // awaitSuspects waits until the messages of the queue of which consumers may have died may be handled, or
 // going has ended. It reports false if another process is to handle the queue before.
 func (r *run) awaitSuspects() (here bool) {
-	since := time.Now()
 	for {
 		waits, by := r.lane.AwaitsTurn()
 		here, changed := r.assigned.look()
 		if !waits || !here {
 			return here
 		}
-		r.health.consumesNothing(chosen, r.suspectsOf(by), since)
+		r.health.consumesNothing(chosen, r.suspectsOf(by), r.lane.State(time.Now()).Kept)
 		select {
 		case <-r.lane.Changed:
 		case <-changed:
