@@ -36,7 +36,7 @@ type Lane struct {
 	Limits
 	Number int // of the lanes, from 0 for the highest
 
-	// Changed is set when Room, Asks or Ends may say something else,
+	// Changed is set when Room, Asks, Ends or AwaitsTurn may say something else,
 	// and Busy while the gate is not open. None is set when no message of any session is unsettled any more.
 	Changed, None Signal
 

@@ -31,7 +31,7 @@ type State struct {
 	Copying time.Time
 	Copies  int
 
-	Open bool // all messages are handled
+	Open bool // the gate of the lane lets all messages be handled; Kept is no matter of the gate
 	Busy int  // slots that are taken
 	Held int  // of them, by messages that are held and do not wait in place
 }

@@ -28,8 +28,9 @@ func (s *Session) first(prefetch int) int {
 	return s.suspicion.first(prefetch)
 }
 
-// deathsOf returns how often consumers have died of a message that is suspect, else 0. A session in order that has to begin anew for it
-// begins with no other message. So does one whose lane has no turn.
+// deathsOf returns how often consumers have died of a message that is suspect, else 0. A session in order that meets one
+// ends, to begin anew with one message at a time, or in the turn of its lane. It begins with no other message. A session that
+// has one message at a time because of suspects goes on, and waits for its turn with that message in hand.
 //
 // A quorum queue hands out messages that have come back before all others. So all suspects have
 // been handled when a message comes for the first time. Until then, the end of a session would put
