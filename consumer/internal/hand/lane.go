@@ -122,13 +122,13 @@ func (l *Lane) enqueue(m *Message) {
 
 // TakeBack gives messages back that no worker has: all queued ones but the first keep, and with
 // keep 0 those that wait for their keys, too. With scarcely, those that should not go back more
-// often, and are no suspects, are in Out.Copy instead. It returns the messages that go back, in their order.
+// often are in Out.Copy instead, but no suspects that wait for those of another lane. It returns the messages that go back, in their order.
 func (l *Lane) TakeBack(keep int, scarcely bool, now time.Time, out *Out) (back []*Message) {
 	h := l.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range l.takeBack(keep, now) {
-		if scarcely && m.Scarce && !m.IsSuspect() { // a copy would have no deaths behind it, and a crash loop no end
+		if scarcely && m.Scarce && !(m.IsSuspect() && l.isKept()) { // a copy would have no deaths behind it, and a crash loop no end
 			m.settle(Copy, now, out)
 			out.Copy = append(out.Copy, m)
 			continue

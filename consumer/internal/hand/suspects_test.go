@@ -176,21 +176,28 @@ func TestOneLaneTakesNoTurns(t *testing.T) {
 	}
 }
 
-// A copy has no deaths behind it: the crash loop would begin to count anew.
-func TestASuspectThatWaitsIsNotCopied(t *testing.T) {
+// A copy has no deaths behind it: the crash loop would begin to count anew. In an outage, or a pause, consumers
+// did not die, and each return would make a letter more likely.
+func TestASuspectThatWaitsForThoseOfAnotherLaneIsNotCopied(t *testing.T) {
 	for rule, c := range map[string]struct {
-		deaths, back, copied int
+		deaths int
+		other  int // deaths of a message of another lane
+		copied bool
 	}{
-		"a suspect goes back":                                {10, 1, 0},
-		"one that has come back for another reason does not": {0, 0, 1},
+		"a suspect that waits for others":       {12, 11, false},
+		"a suspect that waits for its own lane": {10, 0, true},
+		"one that is no suspect":                {0, 11, true},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			s := newStage(t, Limits{Slots: 1})
-			s.deliver(1) // it has the slot
+			s := newSuspects(t, Limits{})
+			s.setPaused(true)
+			s.stage.in = s.in[0]
 			s.deliver(1, func(m *Message) { m.Scarce, m.Raw.Redelivered, m.Deaths = true, true, c.deaths })
+			s.comes(1, c.other)
+			s.pass(durations.SuspectsMeet)
 			back := s.lane.TakeBack(0, true, s.now, &s.out)
-			if len(back) != c.back || len(s.out.Copy) != c.copied {
-				t.Errorf("%d go back and %d are copied, want %d and %d", len(back), len(s.out.Copy), c.back, c.copied)
+			if copied := len(s.out.Copy) > 0; copied != c.copied || copied == (len(back) > 0) {
+				t.Errorf("copied: %t, %d go back, want it copied: %t", copied, len(back), c.copied)
 			}
 		})
 	}
