@@ -24,7 +24,7 @@ func TestAShardThatAwaitsItsTurn(t *testing.T) {
 		here bool
 	}{
 		{"it goes to another process", func(r *run, _ func()) { r.assigned.set(false) }, false},
-		{"it stays here, and nobody has a turn any more", func(*run, func()) { time.Sleep(2 * time.Minute) }, true},
+		{"it stays here, and nobody has a turn any more", func(*run, func()) { <-time.After(2 * time.Minute) }, true},
 		{"Run is to stop", func(_ *run, stop func()) { stop() }, true},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAShardThatAwaitsItsTurn(t *testing.T) {
 					s.BeginNoMore(hand.ErrSuspects, now, out)
 					s.Delivered(&hand.Message{Raw: amqp.Delivery{DeliveryTag: 1, Redelivered: true}, Received: now, Deaths: 10}, out)
 				})
-				time.Sleep(time.Second / 2)
+				<-time.After(time.Second / 2)
 				ended := false
 				go func() {
 					if here := r.awaitSuspects(); here != tt.here {

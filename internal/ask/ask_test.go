@@ -139,7 +139,7 @@ func TestAQuestionAfterALostSocket(t *testing.T) {
 				t.Errorf("%+v, %v; want the depth", depth, err)
 			}
 			broker.Cut("")
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 		}
 	})
 }

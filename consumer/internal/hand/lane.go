@@ -128,7 +128,7 @@ func (l *Lane) TakeBack(keep int, scarcely bool, now time.Time, out *Out) (back 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range l.takeBack(keep, now) {
-		if scarcely && m.Scarce && !(m.IsSuspect() && l.isKept()) { // a copy would have no deaths behind it, and a crash loop no end
+		if scarcely && m.Scarce && (!m.IsSuspect() || !l.isKept()) { // a copy would have no deaths behind it, and a crash loop no end
 			m.settle(Copy, now, out)
 			out.Copy = append(out.Copy, m)
 			continue
