@@ -64,6 +64,16 @@ func (a *assigned) consumed() bool {
 	return a.known && a.here
 }
 
+// look returns whether the queue is to be consumed here, and a channel that is closed when that changes.
+func (a *assigned) look() (here bool, changed <-chan struct{}) {
+	if a == nil {
+		return true, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.here, a.changed
+}
+
 // begins notes how to end the session that begins, until ends is called.
 func (a *assigned) begins(leave context.CancelCauseFunc) (ends func()) {
 	if a == nil {

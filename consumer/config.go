@@ -88,8 +88,9 @@ type Config struct {
 	// next message has waited for its key for a quarter of the consumer timeout or one was
 	// held for 15 minutes (half of the consumer timeout if that is less), and when a message
 	// comes that has used up half of its delivery limit, as in a crash loop. From then on one
-	// message at a time is handled, until one comes for the first time; of several shards or
-	// lanes those of one at a time. At four fifths of the
+	// message at a time is handled, until one comes for the first time. Of several shards or
+	// lanes one at a time handles such messages, with any KeyLimit, and no message of another begins
+	// meanwhile: until none is left, or a minute after the last one came. At four fifths of the
 	// consumer timeout the ctx of handlers that are still at work ends, which spends no attempt.
 	// A queue with a single active consumer behaves in the same way, without KeyLimit too. The
 	// page order.md of the documentation has the cases in which a later message overtakes.
@@ -114,8 +115,9 @@ type Config struct {
 	// (hold limit - sum of the waits) / 2, or after a sixteenth of the hold limit, whichever
 	// is longer.
 	//
-	// A crash, a lost connection or a stop resets the count of attempts to 1. So does a pause
-	// or an alarm that lasts until the hold limit.
+	// A crash, a lost connection or a stop resets the count of attempts to 1. So does a pause,
+	// an alarm, or a wait for another queue whose messages consumers may have died of, see KeyLimit,
+	// if it lasts until the hold limit.
 	RetryInPlace bool
 
 	// Outage says when [Hold] outcomes count as an outage of something that all

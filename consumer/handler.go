@@ -175,7 +175,7 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 		s.hand.BeginNoMore(hand.ErrWaited, now, &w.Out)
 		r.pool.Do(&w.Out)
 		a.ending = &ending{decision: requeue}
-		if s.terms.isScarce(a.Delivery) {
+		if s.terms.isScarce(a.Delivery) && !a.IsSuspect() {
 			a.Instruction = *s.terms.toTheEnd(a.Raw, a.Delivery)
 		}
 		return false

@@ -41,9 +41,9 @@ var (
 //     gone back to their queue because they had waited for too long,
 //   - while handlers, or messages that are held, have kept messages of other keys waiting
 //     for a minute or two, see Config.KeyLimit,
-//   - while the messages of one of several shards or lanes are handled of which consumers may have
-//     died: in order the others wait without a session once they have met such messages too, and
-//     the rest counts after a minute,
+//   - while the messages of another of its shards or lanes are handled, of which consumers may have
+//     died, see Config.KeyLimit: at once where the lane is in order and has met such messages too,
+//     else after a minute,
 //   - when messages that are held, or retried in place, have had all slots for a minute,
 //   - under topology.EngineCarry, while it cannot bring back messages that are due in a
 //     wait,

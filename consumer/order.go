@@ -110,22 +110,28 @@ func (c *Consumer) suspectsOf(lane *hand.Lane) error {
 	return errSuspects{c.parts[lane.Number].queue}
 }
 
-// TurnBegan says that messages are handled of which consumers may have died. It is called by package work.
+// TurnBegan logs that messages are handled of which consumers may have died. It is called by package work.
 func (r *run) TurnBegan() {
-	r.log.Warn("consumers may have died of messages of this queue: they are handled one at a time, and no message of another queue meanwhile", "queue", r.queue)
+	r.faultLog.WarnOf("turn", "consumers may have died of messages of this queue: they are handled one at a time, and no message of another queue meanwhile", "queue", r.queue)
 }
 
 // awaitSuspects waits until the messages of the queue of which consumers may have died may be handled, or
-// going has ended.
-func (r *run) awaitSuspects() {
-	since := time.Now()
-	until(r.going, r.lane.Changed, func() bool {
+// going has ended. It reports false if another process is to handle the queue before.
+func (r *run) awaitSuspects() (here bool) {
+	for {
 		waits, by := r.lane.AwaitsTurn()
-		if waits {
-			r.health.consumesNothing(chosen, r.suspectsOf(by), since)
+		here, changed := r.assigned.look()
+		if !waits || !here {
+			return here
 		}
-		return !waits
-	})
+		r.health.consumesNothing(chosen, r.suspectsOf(by), r.lane.State(time.Now()).Kept)
+		select {
+		case <-r.lane.Changed:
+		case <-changed:
+		case <-r.going.Done():
+			return true
+		}
+	}
 }
 
 // blocked says which key keeps others away.

@@ -95,7 +95,9 @@ func (r *run) consume() error {
 	pauses := pause.Grow(durations.FirstPause, durations.LongestPause)
 	for ever := false; r.stop.Err() == nil; {
 		ever = r.awaitShard() || ever // a shard that cannot be consumed must not end what has run for long
-		r.awaitSuspects()
+		if !r.awaitSuspects() {
+			continue
+		}
 		began := time.Now()
 		e := r.session()
 		consumes, err := e.reach == consumed, e.err

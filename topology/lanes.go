@@ -31,6 +31,9 @@ import (
 // [Lanes.Exchange] or an exchange of Bindings; by the lane's own Bindings; or by the name
 // of the lane's queue, which is "sms.vip" here. It stays in its lane when it waits,
 // comes back and becomes a dead letter.
+//
+// While a lane handles messages of which consumers may have died, the consumer begins with none of the other
+// lanes, the higher ones included, see consumer.Config.KeyLimit.
 type Lanes struct {
 	// Name of the whole; 1 to 223 bytes, and not "amq". The queue of a lane is named
 	// Name + "." + Lane.Name, and that name is bounded as WorkQueue.Name is.

@@ -27,6 +27,9 @@ import (
 // have no exchange, no bindings and no lanes. A message that failed waits in, and comes back to, the
 // shard that it was published to.
 //
+// While a shard handles messages of which consumers may have died, the consumer begins with none of its other
+// shards, see consumer.Config.KeyLimit.
+//
 // Count may grow at any time, because Declare adds the new shards. The handlers have to
 // read them before a publisher knows of them. A growth from n to n+1 moves one key in n+1, and
 // all of them to the new shard. It moves no message: what is in a shard, or in its waits, is

@@ -115,6 +115,9 @@ type Aside struct {
 
 // DepthOf is DepthOf on that channel.
 func (a *Aside) DepthOf(ctx context.Context, queue string) (d Depth, err error) {
+	if a.channel != nil && a.channel.Err() != nil { // it was lost since the question before
+		a.Close()
+	}
 	if a.channel == nil {
 		if a.channel, err = a.Conn.Session(ctx, connection.Consume); err != nil {
 			return Depth{Unknown: true}, err

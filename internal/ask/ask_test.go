@@ -126,3 +126,21 @@ func TestAQueueThatIsGoneIsToldFromOneThatIsAway(t *testing.T) {
 		}
 	}
 }
+
+// A channel that was lost between two questions costs no answer.
+func TestAQuestionAfterALostSocket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker, conn := connected(t, new(atomic.Bool))
+		session := declared(t, conn)
+		defer session.Close()
+		aside := ask.Aside{Conn: conn}
+		defer aside.Close()
+		for range 3 {
+			if depth, err := aside.DepthOf(t.Context(), "orders"); err != nil || depth.Unknown {
+				t.Errorf("%+v, %v; want the depth", depth, err)
+			}
+			broker.Cut("")
+			<-time.After(time.Minute)
+		}
+	})
+}

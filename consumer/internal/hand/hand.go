@@ -37,6 +37,7 @@ type Hand struct {
 
 	// Of several lanes.
 	turns  turns
+	kept   lasting // handlers begin with no message of lanes because of the turns of others
 	equals []*Lane // of which one has the next turn
 	offers []offer
 	start  float64 // of the message that was taken last, see offer

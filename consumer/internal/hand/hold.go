@@ -49,6 +49,8 @@ type holding struct {
 //     later; when the session ends; and when handlers begin with no other message, unless they
 //     wait in place
 //
+// While the lane waits for the suspects of another one only the last two happen.
+//
 // It returns the worker's next grant, as Next does.
 func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant, ended bool) {
 	h.mu.Lock()

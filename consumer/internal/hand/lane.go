@@ -36,7 +36,7 @@ type Lane struct {
 	Limits
 	Number int // of the lanes, from 0 for the highest
 
-	// Changed is set when Room, Asks or Ends may say something else,
+	// Changed is set when Room, Asks, Ends or AwaitsTurn may say something else,
 	// and Busy while the gate is not open. None is set when no message of any session is unsettled any more.
 	Changed, None Signal
 
@@ -122,13 +122,13 @@ func (l *Lane) enqueue(m *Message) {
 
 // TakeBack gives messages back that no worker has: all queued ones but the first keep, and with
 // keep 0 those that wait for their keys, too. With scarcely, those that should not go back more
-// often are in Out.Copy instead. It returns the messages that go back, in their order.
+// often are in Out.Copy instead, but no suspects that wait for those of another lane. It returns the messages that go back, in their order.
 func (l *Lane) TakeBack(keep int, scarcely bool, now time.Time, out *Out) (back []*Message) {
 	h := l.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range l.takeBack(keep, now) {
-		if scarcely && m.Scarce {
+		if scarcely && m.Scarce && (!m.IsSuspect() || !l.isKept()) { // a copy would have no deaths behind it, and a crash loop no end
 			m.settle(Copy, now, out)
 			out.Copy = append(out.Copy, m)
 			continue
@@ -189,6 +189,7 @@ func (l *Lane) Opening(now time.Time, out *Out) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
 	l.session, l.expected, l.more = nil, now.Add(durations.LaneOpening), false
+	l.hand.nothingCame(now, out)
 	l.hand.call(now, out)
 }
 
@@ -215,6 +216,7 @@ func (l *Lane) Closed(now time.Time, out *Out) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
 	l.session, l.expected, l.more = nil, time.Time{}, false
+	l.hand.nothingCame(now, out)
 	if l.question == refused {
 		l.question = notAsked
 	}

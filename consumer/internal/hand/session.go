@@ -100,14 +100,14 @@ func (s *Session) Delivered(m *Message, out *Out) {
 	defer h.mu.Unlock()
 	s.arrive(m)
 	l.heard = m.Received
-	if len(h.lanes) > 1 {
-		l.meets(m, out)
-	}
 	if l.keys.push(m) {
 		l.enqueue(m)
 		if l.blocked.isNow() || m.Key != l.blocked.key {
 			l.blocked = blocked{}
 		}
+	}
+	if len(h.lanes) > 1 {
+		l.meets(m, out)
 	}
 	l.lookAtKeys(m.Received, out)
 	h.call(m.Received, out)

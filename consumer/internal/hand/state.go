@@ -16,8 +16,9 @@ type State struct {
 	Key     string
 	Waiting int
 
-	// Kept is since when handlers begin with no message of the lane, because consumers may have died of
-	// messages of By; nil if it is not decided whose turn it is.
+	// Kept is since when handlers begin with no message of some lanes, of which this one is one, because consumers
+	// may have died of messages of By; nil if it is not decided whose turn it is. Turns that soon follow others do not
+	// begin anew.
 	Kept time.Time
 	By   *Lane
 
@@ -30,7 +31,7 @@ type State struct {
 	Copying time.Time
 	Copies  int
 
-	Open bool // all messages are handled
+	Open bool // the gate of the lane lets all messages be handled; Kept is no matter of the gate
 	Busy int  // slots that are taken
 	Held int  // of them, by messages that are held and do not wait in place
 }
@@ -56,7 +57,7 @@ func (l *Lane) State(now time.Time) State {
 		}
 	}
 	if l.isKept() {
-		s.Kept, s.By = l.hand.turns.since, l.hand.turns.of
+		s.Kept, s.By = l.hand.kept.at(now), l.hand.turns.of
 	}
 	if g.stall != "" && g.stall != finishing {
 		s.NoneBegins, s.Why = g.stalled, g.stall

@@ -1,6 +1,7 @@
 package hand
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/durations"
@@ -17,9 +18,10 @@ import (
 // turns is which lane may handle its suspects. The zero value is that there are none.
 type turns struct {
 	of    *Lane     // whose turn it is; nil: nobody's
-	since time.Time // since when handlers begin with no message of another lane; zero: they do
+	since time.Time // when the first of these turns was to come; zero: there are none, and all lanes may begin
 	first time.Time // before which no turn begins: other lanes may be about to meet suspects
 	end   time.Time // of the turn, or of the wait for a lane in order that has not given its suspects back
+	quiet time.Time // when the turn ends if no message comes before; zero: the lane has one, or does not consume yet
 }
 
 // isKept reports whether handlers begin with no message of the lane because of suspects. It needs mu
@@ -37,7 +39,8 @@ func (l *Lane) HasTurn() bool {
 }
 
 // AwaitsTurn reports whether a lane in order has met suspects, and it is not its turn; by is the lane whose
-// turn it is, nil if that is not decided. Changed is set when its turn has come.
+// turn it is, nil if that is not decided. Changed is set when the turn passes to another lane, and when it is
+// this lane's, or is over.
 func (l *Lane) AwaitsTurn() (waits bool, by *Lane) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
@@ -49,23 +52,24 @@ func (l *Lane) AwaitsTurn() (waits bool, by *Lane) {
 func (l *Lane) meets(m *Message, out *Out) {
 	h, now := l.hand, m.Received
 	t := &h.turns
+	suspect := m.IsSuspect() && m.Raw.Redelivered // else a publisher has written the count
 	switch {
-	case t.of == l && !m.IsSuspect() && (!l.Ordered || !m.Raw.Redelivered):
-		if l.latest.counts.Uncleared == 0 {
-			h.endTurn(now, out)
-		}
-	case t.of == l:
+	case t.of == l && suspect:
 		t.end = now.Add(durations.Uncleared)
-	case m.IsSuspect():
+	case t.of == l && l.latest.counts.Uncleared == 0 && (!l.Ordered || !m.Raw.Redelivered):
+		h.endTurn(now, out)
+	case t.of != l && suspect:
 		if l.deaths == 0 || m.Deaths < l.deaths {
 			l.deaths = m.Deaths
 		}
 		if t.since.IsZero() {
+			h.kept.begins(now)
 			*t = turns{since: now, first: now.Add(durations.SuspectsMeet), end: now.Add(durations.Uncleared)}
 			h.wakeAt(t.first, out)
 		}
 		l.changes(now, out)
 	}
+	h.nothingCame(now, out)
 }
 
 // nextTurn gives the turn to the next lane, if it is nobody's. It needs mu held.
@@ -79,25 +83,33 @@ func (h *Hand) nextTurn(now time.Time, out *Out) {
 	case next != nil:
 		t.of, t.end = next, now.Add(durations.Uncleared)
 		h.wakeAt(t.end, out)
+		h.nothingCame(now, out)
 		out.Turns = append(out.Turns, next)
 		next.changes(now, out)
+		h.turnChanges()
 	case left:
 		h.wakeAt(t.end, out)
 	default:
 		h.turns = turns{}
+		h.kept.breaks(now) // the next suspects may be about to come back
 		for _, l := range h.lanes {
 			l.changes(now, out)
 		}
 	}
 }
 
-// fewestDeaths returns the lane that is next, and whether one is left. One in order is waited for, but not for
-// long, until its handlers have returned and it has given its suspects back. It needs mu held.
+// fewestDeaths returns the lane that is next, and whether one is left. One in order whose session ends is waited for,
+// but not for long, until its handlers have returned and it has given its suspects back. If it is late, its next session
+// meets them again. It needs mu held.
 func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
 	h.equals = h.equals[:0]
 	for _, l := range h.lanes {
+		gives := l.Ordered && l.gate.stall != "" && l.latest.counts.Suspects > 0
+		if gives && late {
+			l.deaths = 0
+		}
 		left = left || l.deaths > 0
-		if l.deaths == 0 || l.Ordered && l.latest.counts.Suspects > 0 && !late {
+		if l.deaths == 0 || gives {
 			continue
 		}
 		if len(h.equals) > 0 && l.deaths < h.equals[0].deaths {
@@ -116,27 +128,48 @@ func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
 // endTurn needs mu held.
 func (h *Hand) endTurn(now time.Time, out *Out) {
 	h.turns.of.deaths = 0
-	h.turns.of, h.turns.end = nil, now.Add(durations.Uncleared)
+	h.turns.of, h.turns.end, h.turns.quiet = nil, now.Add(durations.Uncleared), time.Time{}
+	h.turnChanges()
 	h.nextTurn(now, out)
 }
 
-// nothingCame notes that the lane whose turn it is has no message. It needs mu held.
+// turnChanges tells the lanes that wait whom they wait for. It needs mu held.
+func (h *Hand) turnChanges() {
+	for _, l := range h.lanes {
+		if l.deaths > 0 {
+			l.Changed.set()
+		}
+	}
+}
+
+// nothingCame looks whether the lane whose turn it is has no message. One in order gives back what it has, and has none
+// until it consumes again. It needs mu held.
 func (h *Hand) nothingCame(now time.Time, out *Out) {
-	if t := &h.turns; t.of != nil && t.of.latest.counts.Unsettled == 0 {
-		t.end = earlier(t.end, now.Add(durations.SuspectsCome))
-		h.wakeAt(t.end, out)
+	t := &h.turns
+	switch {
+	case t.of == nil:
+	case t.of.latest.counts.Unsettled > 0, t.of.Ordered && (t.of.session == nil || t.of.gate.stall != ""):
+		t.quiet = time.Time{}
+	case t.quiet.IsZero():
+		t.quiet = now.Add(durations.SuspectsCome)
+		h.wakeAt(t.quiet, out)
 	}
 }
 
 // turnDue needs mu held.
 func (h *Hand) turnDue(now time.Time, out *Out) {
-	switch t := &h.turns; {
+	t := &h.turns
+	end := earlier(t.end, t.quiet)
+	switch {
 	case t.since.IsZero():
 	case t.of == nil && now.Before(t.first):
 		h.wakeAt(t.first, out)
 	case t.of == nil:
 		h.nextTurn(now, out)
-	case now.Before(t.end):
+	case now.Before(end):
+		h.wakeAt(end, out)
+	case h.atWork >= h.slots && slices.ContainsFunc(t.of.queue[t.of.head:], (*Message).IsSuspect): // no other lane could begin either
+		t.end = now.Add(durations.Uncleared)
 		h.wakeAt(t.end, out)
 	default:
 		h.endTurn(now, out)

@@ -1,6 +1,7 @@
 package hand
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -172,5 +173,229 @@ func TestOneLaneTakesNoTurns(t *testing.T) {
 	s.took("at once", "[1]")
 	if !s.lane.HasTurn() || !s.lane.State(s.now.Add(time.Second)).Kept.IsZero() {
 		t.Error("a lane waits for its own suspects")
+	}
+}
+
+// A copy has no deaths behind it: the crash loop would begin to count anew. In an outage, or a pause, consumers
+// did not die, and each return would make a letter more likely.
+func TestASuspectThatWaitsForThoseOfAnotherLaneIsNotCopied(t *testing.T) {
+	for rule, c := range map[string]struct {
+		deaths int
+		other  int // deaths of a message of another lane
+		copied bool
+	}{
+		"a suspect that waits for others":       {12, 11, false},
+		"a suspect that waits for its own lane": {10, 0, true},
+		"one that is no suspect":                {0, 11, true},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s := newSuspects(t, Limits{})
+			s.setPaused(true)
+			s.stage.in = s.in[0]
+			s.deliver(1, func(m *Message) { m.Scarce, m.Raw.Redelivered, m.Deaths = true, true, c.deaths })
+			s.comes(1, c.other)
+			s.pass(durations.SuspectsMeet)
+			back := s.lane.TakeBack(0, true, s.now, &s.out)
+			if copied := len(s.out.Copy) > 0; copied != c.copied || copied == (len(back) > 0) {
+				t.Errorf("copied: %t, %d go back, want it copied: %t", copied, len(back), c.copied)
+			}
+		})
+	}
+}
+
+func TestATurnWithoutAMessage(t *testing.T) {
+	for rule, c := range map[string]struct {
+		ordered bool
+		change  func(*suspects)
+		still   time.Duration // that the other lane waits
+	}{
+		"a lane without order has nothing in hand when its turn begins": {false, func(s *suspects) {
+			s.lane.TakeBack(0, false, s.now, &s.out)
+			s.settled(0)
+		}, durations.SuspectsMeet + durations.SuspectsCome},
+		"a lane in order has not begun to consume, and others have events": {true, func(s *suspects) {
+			s.comesBack()
+			s.pass(durations.SuspectsMeet)
+			s.settled(1)
+		}, durations.SuspectsMeet + durations.Uncleared},
+		"a lane in order consumes, and nothing comes": {true, func(s *suspects) {
+			s.comesBack()
+			s.pass(durations.SuspectsMeet)
+			s.in[0] = s.session(s.lane)
+			s.in[0].Opened(1, 0, s.now, &s.out)
+		}, durations.SuspectsMeet + durations.SuspectsCome},
+		"its session is lost before anything comes": {true, func(s *suspects) {
+			s.comesBack()
+			s.pass(durations.SuspectsMeet)
+			s.in[0] = s.session(s.lane)
+			s.in[0].Opened(1, 0, s.now, &s.out)
+			s.lane.Closed(s.now, &s.out)
+		}, durations.SuspectsMeet + durations.Uncleared},
+		"messages come back that are no suspects, one at a time": {true, func(s *suspects) {
+			s.comesBack()
+			s.pass(durations.SuspectsMeet)
+			s.in[0] = s.session(s.lane)
+			s.in[0].Opened(1, 0, s.now, &s.out)
+			for range 59 {
+				s.pass(time.Second)
+				s.redelivered(0)
+				s.endAll()
+				s.settled(0)
+			}
+		}, durations.SuspectsMeet + durations.Uncleared},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s := newSuspects(t, Limits{Ordered: c.ordered})
+			began := s.now
+			s.comes(0, 10) // 1
+			s.comes(1, 0)  // 2
+			c.change(s)
+			s.do()
+			s.taken = slices.DeleteFunc(s.taken, func(tag string) bool { return tag != "[2]" })
+			s.pass(max(0, c.still-1-s.now.Sub(began)))
+			if len(s.taken) > 0 && s.now.Sub(began) < c.still {
+				t.Errorf("the turn has ended by now, and not after %v", c.still)
+			}
+			s.pass(1)
+			s.took("after it", "[2]")
+		})
+	}
+}
+
+// comesBack has the first lane, which is in order, give back what it has.
+func (s *suspects) comesBack() {
+	s.in[0].Close(&s.out)
+	s.lane.TakeBack(0, false, s.now, &s.out)
+	s.hand.Settled(s.out.Over, s.now, &s.out)
+	s.out.Over = nil
+	s.lane.Closed(s.now, &s.out)
+	s.do()
+}
+
+// redelivered has a message come again that is no suspect.
+func (s *suspects) redelivered(lane int) {
+	s.stage.in = s.in[lane]
+	s.deliver(1, func(m *Message) { m.Raw.Redelivered = true })
+}
+
+// Health names the lane that others wait for.
+func TestLanesThatWaitAreToldWhomTheyWaitFor(t *testing.T) {
+	s := newSuspects(t, Limits{Ordered: true})
+	for lane, deaths := range []int{10, 11, 12} {
+		s.comes(lane, deaths)
+		s.in[lane].Close(&s.out)
+		s.in[lane].lane.TakeBack(0, false, s.now, &s.out)
+		s.hand.Settled(s.out.Over, s.now, &s.out)
+		s.out.Over = nil
+		s.in[lane].lane.Closed(s.now, &s.out)
+	}
+	last := s.in[2].lane
+	isSet(last.Changed)
+	waits := func(when string, by *Lane) {
+		t.Helper()
+		if got, lane := last.AwaitsTurn(); !got || lane != by || !isSet(last.Changed) {
+			t.Errorf("%s: waits %t, for %v, or is not told", when, got, lane)
+		}
+	}
+	s.pass(durations.SuspectsMeet)
+	waits("the first lane has the turn", s.lane)
+	s.pass(durations.Uncleared)
+	waits("the second has it", s.in[1].lane)
+}
+
+// A publisher can write the count that brokers write. Such a message is alone in hand, and costs other lanes nothing.
+func TestACountOfAPublisherMovesNoTurn(t *testing.T) {
+	s := newSuspects(t, Limits{})
+	s.stage.in = s.in[0]
+	written := func(m *Message) { m.Deaths = 10 }
+	s.deliver(1, written) // 1
+	s.comes(1, 0)         // 2
+	s.took("no lane has a turn", "[1]", "[2]")
+	s.endAll()
+	s.settled(0)
+	s.comes(0, 10) // 3
+	s.comes(1, 0)  // 4
+	s.pass(durations.SuspectsMeet)
+	s.took("a suspect", "[3]")
+	s.endAll()
+	s.settled(0)
+	s.pass(durations.SuspectsCome - 1)
+	s.stage.in = s.in[0]
+	s.deliver(1, written) // 5
+	s.took("one that a publisher has made so", "[5]")
+	s.endAll()
+	s.comes(0, 0) // 6
+	s.took("the turn is over", "[4]", "[6]")
+}
+
+// A session in order that does not end in time has its turn later: its next session meets its suspects again.
+func TestALaneThatDoesNotGiveItsSuspectsBackHasNoTurn(t *testing.T) {
+	s := newSuspects(t, Limits{Ordered: true})
+	s.in[0].BeginNoMore(ErrSuspects, s.now, &s.out)
+	s.comes(0, 10)
+	s.comes(1, 0) // 2
+	s.pass(durations.Uncleared - 1)
+	s.took("the lane is waited for")
+	s.pass(1)
+	s.took("it is late", "[2]")
+	if waits, by := s.lane.AwaitsTurn(); waits || by != nil || s.lane.HasTurn() {
+		t.Errorf("its next session waits: %t, for %v", waits, by)
+	}
+}
+
+// The session that ends is to give back what it has. Another one, with one message in hand, keeps it.
+func TestALaneInOrderWithOneMessageInHandIsNotWaitedFor(t *testing.T) {
+	s := newSuspects(t, Limits{Ordered: true})
+	s.comes(0, 10) // 1
+	s.pass(durations.SuspectsMeet)
+	s.took("its turn", "[1]")
+}
+
+func TestATurnLastsUntilAWorkerIsFree(t *testing.T) {
+	s := newSuspects(t, Limits{})
+	for range s.hand.slots {
+		s.comes(1, 0)
+	}
+	s.taken = nil
+	s.comes(0, 10) // 10
+	s.comes(2, 0)  // 11
+	s.pass(3 * durations.Uncleared)
+	s.took("all workers are at work")
+	s.ends(s.runs[0])
+	s.do()
+	s.took("one is free", "[10]")
+	s.ends(s.runs[0])
+	s.do()
+	s.took("another one is")
+	s.pass(2 * durations.Uncleared)
+	s.took("its turn is over", "[11]")
+}
+
+// Connections that are lost again and again have suspects come again and again: Health tells of it as of one time.
+func TestTurnsThatFollowOthersCountAsOne(t *testing.T) {
+	for rule, c := range map[string]struct {
+		gap  time.Duration
+		same bool
+	}{
+		"soon":               {durations.StandsStill - 1, true},
+		"after a calm while": {durations.StandsStill, false},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s := newSuspects(t, Limits{})
+			began := s.now
+			round := func() {
+				s.comes(0, 10)
+				s.pass(durations.SuspectsMeet)
+				s.endAll()
+				s.settled(0)
+			}
+			round()
+			s.pass(durations.SuspectsCome)
+			s.pass(c.gap)
+			round()
+			if kept := s.in[1].lane.State(s.now).Kept; kept.Equal(began) != c.same {
+				t.Errorf("it is so since %v after the first suspect, want 0: %t", kept.Sub(began), c.same)
+			}
+		})
 	}
 }

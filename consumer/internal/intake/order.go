@@ -28,8 +28,9 @@ func (s *Session) first(prefetch int) int {
 	return s.suspicion.first(prefetch)
 }
 
-// deathsOf returns how often consumers have died of a message that is suspect, else 0. A session in order that has to begin anew for it
-// begins with no other message. So does one whose lane has no turn.
+// deathsOf returns how often consumers have died of a message that is suspect, else 0. A session in order that meets one
+// ends, to begin anew with one message at a time, or in the turn of its lane. It begins with no other message. A session that
+// has one message at a time because of suspects goes on, and waits for its turn with that message in hand.
 //
 // A quorum queue hands out messages that have come back before all others. So all suspects have
 // been handled when a message comes for the first time. Until then, the end of a session would put
@@ -43,7 +44,7 @@ func (s *Session) deathsOf(raw amqp.Delivery, now time.Time) int {
 	}
 	deaths := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
 	switch {
-	case deaths > 0 && (s.base() > 1 || !s.Lane.HasTurn()):
+	case deaths > 0 && (s.base() > 1 || raw.Redelivered && !s.Bound.suspects && !s.Lane.HasTurn()):
 		s.Hand.BeginNoMore(hand.ErrSuspects, now, &s.out)
 	case deaths == 0 && !raw.Redelivered && s.Bound.suspects:
 		s.Hand.BeginNoMore(hand.ErrCleared, now, &s.out)
@@ -155,7 +156,8 @@ func (s *Session) left(ctx context.Context) error {
 // Where a handler of a former session has not returned, messages wait for its key however
 // small the prefetch is.
 func (s *Session) bound(why error, now time.Time) {
-	if hand.Renews(why) {
+	// One message that comes back alone is not worth it: deathsOf takes the renewals from the deaths of every message.
+	if alone := s.base() == 1 && errors.Is(why, hand.ErrSuspects); hand.Renews(why) && !alone {
 		s.Bound.renewals++
 	}
 	switch {

@@ -50,7 +50,7 @@ var apartMutants = []mutant{
 	{"of lanes with as many deaths the first one is always next", []edit{{"consumer/internal/hand/suspects.go",
 		"		next = h.equals[h.equals[0].deaths%n]\n", "		next = h.equals[n-n]\n"}}},
 	{"a lane in order does not wait for its turn", []edit{{"consumer/sessions.go",
-		"		r.awaitSuspects()\n", ""}}},
+		"		if !r.awaitSuspects() {\n			continue\n		}\n", ""}}},
 }
 
 // latePlaceMutants are found by scenarios of the kind "late in place".
