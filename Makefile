@@ -12,7 +12,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 SUITES = faults connection delays drift stores desk otel cluster differential tools
 
 .PHONY: quickstart demo desk reminders outage service grow observe test gate-units gate-brokers test-all $(SUITES:%=test-%) suites prove test-loop \
-	lateness bench bench-store bench-otel differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
+	lateness bench bench-store bench-otel growth differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
 
 # The first program of the pages.
 quickstart:
@@ -59,6 +59,10 @@ observe:
 	go build -o bin/ ./examples/observe
 	go build -o bin/observer ./integration/otel/observe
 	go run ./integration/withbroker -outage 25s,15s -- bin/observer -svg bin/observability.svg bin/observe -for 80s
+
+# How cost grows, as tables and plots in docs/growth: about ten minutes.
+growth:
+	go run ./integration/withbroker -- go run ./integration/growth -out docs/growth
 
 # What telemetry costs: with and without, in turns on one broker.
 bench-otel:
@@ -204,9 +208,9 @@ proof:
 # the licences of dependencies as the files in release/ have them.
 lint:
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
-	go vet ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./desk/... ./integration/desk/... ./release/... ./docs/...
+	go vet ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/growth ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./desk/... ./integration/desk/... ./release/... ./docs/...
 	cd integration/elastic/server && GOWORK=off go vet .
-	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./desk/... ./integration/desk/... ./release/... ./docs/...
+	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/growth ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./desk/... ./integration/desk/... ./release/... ./docs/...
 	go run ./release/api
 	go run ./release/licences
 	cd otel && go run ./internal/generate/cmd -check
