@@ -41,9 +41,9 @@ var words = []struct {
 	{"a store in an outbox is not named after letters", "letters.PutAt(", "outbox.PutAt(", nil},
 	{"a handler of a batch says of each message whether it failed", "BatchErrors", "consumer.Delivery.Fail", nil},
 	{"users meet exact delays, and levels are inside of them", "levels", "exact delays",
-		[]string{"README.md", "docs/broker.md", "docs/benchmarks-store.md", "docs/changes.md", "docs/faq.md", "docs/retries.md", "docs/repair.md"}},
+		[]string{"README.md", "docs/broker.md", "docs/changes.md", "docs/faq.md", "docs/retries.md", "docs/repair.md"}},
 	{"users meet exact delays, and levels are inside of them", "层级", "精确延迟",
-		[]string{"README.zh-CN.md", "docs/zh-CN/broker.md", "docs/zh-CN/benchmarks-store.md", "docs/zh-CN/changes.md", "docs/zh-CN/coming-from.md", "docs/zh-CN/faq.md"}},
+		[]string{"README.zh-CN.md", "docs/zh-CN/broker.md", "docs/zh-CN/changes.md", "docs/zh-CN/coming-from.md", "docs/zh-CN/faq.md"}},
 }
 
 // CHANGELOG.md may name what a version has renamed.
