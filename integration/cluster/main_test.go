@@ -26,6 +26,7 @@ import (
 const (
 	ruleActive      = "node of the active consumer killed"
 	ruleLeaders     = "leaders of shards on one node"
+	ruleShards      = "shards while nodes are killed, cut off and restarted"
 	ruleKilled      = "leader of the work queue killed"
 	rulePartitioned = "leader of a wait queue cut off and healed"
 	ruleCutLeader   = "consumer on the cut-off leader of its queue"
@@ -64,6 +65,7 @@ func ofOrderlyTypes(_, queueType string) string {
 var table = matrix.New("cluster of three",
 	matrix.Rule{Name: ruleActive, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleLeaders, Except: but("quorum", version)},
+	matrix.Rule{Name: ruleShards, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleKilled, Except: but("quorum", version)},
 	matrix.Rule{Name: rulePartitioned, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleCutLeader, Except: but("quorum", version)},
