@@ -10,8 +10,8 @@ import (
 	"github.com/rehop/rehop"
 )
 
-// closeTimeout bounds Close. Together with the defaults of a consumer's stop and of
-// Conn.Close it stays under 30 s, the time that a container has to stop.
+// closeTimeout bounds Close. It is short, because a container has to stop more than its producers: the page
+// services.md of the documentation adds them up.
 const closeTimeout = 5 * time.Second
 
 // The Fallback has a quarter of the time of a Shutdown for itself, at most

@@ -48,8 +48,10 @@ type Service struct {
 	Stages [][]Part
 
 	// StopTimeout bounds the whole stop. When it passes, every part is told to stop,
-	// and Run waits 3 s more. Defaults to 25 s; Kubernetes kills after 30 s. The
-	// DrainTimeout of a consumer should be shorter.
+	// and Run waits 3 s more. Defaults to 25 s. With a preStop of 5 s, these 3 s, and 5 s
+	// each to close a Producer and the Conn, a stop takes up to 43 s: give the pod a grace
+	// period of 45 s, because Kubernetes kills after 30 s by default. The DrainTimeout of a
+	// consumer should be shorter.
 	StopTimeout time.Duration
 }
 

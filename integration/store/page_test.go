@@ -79,8 +79,8 @@ func testTheWebServiceOfThePage(t *testing.T, databaseURL string) {
 	}
 	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
 		var o Order
-		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
-			http.Error(w, "want an order as JSON", http.StatusBadRequest)
+		if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.ID == "" || len(o.ID) > 200 {
+			http.Error(w, "want an order with an id as JSON", http.StatusBadRequest)
 		} else if err := take(r.Context(), o); err != nil {
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 		} else {
@@ -109,10 +109,10 @@ func testTheWebServiceOfThePage(t *testing.T, databaseURL string) {
 	check(err)
 
 	broker.Stop()
-	for _, body := range []string{`{"id":"7"}`, `{"id":"7"}`, `{"id":"8"}`, `none`} {
+	for _, body := range []string{`{"id":"7"}`, `{"id":"7"}`, `{"id":"8"}`, `{}`, `none`} {
 		answer := httptest.NewRecorder()
 		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body)))
-		if want := map[bool]int{true: 400, false: 202}[body == "none"]; answer.Code != want {
+		if want := map[bool]int{true: 202, false: 400}[strings.Contains(body, "id")]; answer.Code != want {
 			t.Fatalf("%s: answer %d, want %d", body, answer.Code, want)
 		}
 	}
