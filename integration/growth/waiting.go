@@ -27,7 +27,6 @@ func waiting(where string) experiment {
 		columns: []string{"the rest, messages/s", "client heap, MiB", "declare, s", "start to the first message, s"},
 		plots: []plotted{
 			{file: "waiting-" + where, title: "throughput beside messages that wait: " + where, y: "messages/s", columns: []int{0}},
-			{file: "waiting-" + where + "-start", title: "time to declare and to start: " + where, y: "s", columns: []int{2, 3}},
 		},
 	}
 	e.begin = func(ctx context.Context, g *growth) (func(context.Context, int) ([]float64, error), func(context.Context) error, error) {
