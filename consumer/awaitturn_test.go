@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,20 +60,23 @@ func TestAShardThatAwaitsItsTurn(t *testing.T) {
 					s.Delivered(&hand.Message{Raw: amqp.Delivery{DeliveryTag: 1, Redelivered: true}, Received: now, Deaths: 10}, out)
 				})
 				<-time.After(time.Second / 2)
-				ended := false
+				var ended atomic.Bool
 				go func() {
 					if here := r.awaitSuspects(); here != tt.here {
 						t.Errorf("it is consumed here: %t, want %t", here, tt.here)
 					}
-					ended = true
+					ended.Store(true)
 				}()
 				synctest.Wait()
-				if ended || !errors.As(r.health.why, new(errSuspects)) || !r.health.since.Equal(began) {
-					t.Fatalf("ended: %t, %v since %v; want it to wait", ended, r.health.why, r.health.since)
+				r.health.mu.Lock()
+				why, since := r.health.why, r.health.since
+				r.health.mu.Unlock()
+				if ended.Load() || !errors.As(why, new(errSuspects)) || !since.Equal(began) {
+					t.Fatalf("ended: %t, %v since %v; want it to wait", ended.Load(), why, since)
 				}
 				tt.then(r, stop)
 				synctest.Wait()
-				if !ended {
+				if !ended.Load() {
 					t.Error("it waits on")
 				}
 				stop()

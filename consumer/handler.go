@@ -175,7 +175,8 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 		s.hand.BeginNoMore(hand.ErrWaited, now, &w.Out)
 		r.pool.Do(&w.Out)
 		a.ending = &ending{decision: requeue}
-		if s.terms.isScarce(a.Delivery) && !a.IsSuspect() {
+		// Of several lanes it may have waited for the suspects of another one: a copy would have no deaths behind it.
+		if s.terms.isScarce(a.Delivery) && (!a.IsSuspect() || len(r.parts) == 1) {
 			a.Instruction = *s.terms.toTheEnd(a.Raw, a.Delivery)
 		}
 		return false

@@ -116,15 +116,17 @@ func (r *run) TurnBegan() {
 }
 
 // awaitSuspects waits until the messages of the queue of which consumers may have died may be handled, or
-// going has ended. It reports false if another process is to handle the queue before.
+// going has ended. It reports false if another process is to handle the queue before, and going has not ended.
 func (r *run) awaitSuspects() (here bool) {
 	for {
 		waits, by := r.lane.AwaitsTurn()
 		here, changed := r.assigned.look()
 		if !waits || !here {
-			return here
+			return here || r.going.Err() != nil // the session says why it cannot begin
 		}
-		r.health.consumesNothing(chosen, r.suspectsOf(by), r.lane.State(time.Now()).Kept)
+		if since := r.lane.State(time.Now()).Kept; !since.IsZero() { // zero: it has just changed
+			r.health.consumesNothing(chosen, r.suspectsOf(by), since)
+		}
 		select {
 		case <-r.lane.Changed:
 		case <-changed:

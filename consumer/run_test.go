@@ -24,21 +24,28 @@ func TestRunHasLeftEverythingBeforeItMayRunAgain(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(conn, topology.WorkQueue{Name: "orders"}, func(context.Context, *Delivery) error { return nil }, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := false
-	err = c.run(t.Context(), func() {
-		ended = true
-		if c.runs != nil {
-			t.Error("Run may run again, and Pause would reach its old lanes")
-		}
-		if err := c.Health(); !errors.Is(err, errNotRunning) {
-			t.Errorf("Run may run again, and Health is %v", err)
-		}
-	})
-	if !ended || !errors.Is(err, connection.ErrClosed) {
-		t.Errorf("ended: %t, %v; want that it has, with ErrClosed", ended, err)
+	for rule, source := range map[string]topology.Source{
+		"a work queue":                topology.WorkQueue{Name: "orders"},
+		"shards that processes share": topology.Shards{Name: "bills", Count: 2, SingleActiveConsumer: true},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			c, err := New(conn, source, func(context.Context, *Delivery) error { return nil }, Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := false
+			err = c.run(t.Context(), func() {
+				ended = true
+				if c.runs != nil {
+					t.Error("Run may run again, and Pause would reach its old lanes")
+				}
+				if err := c.Health(); !errors.Is(err, errNotRunning) {
+					t.Errorf("Run may run again, and Health is %v", err)
+				}
+			})
+			if !ended || !errors.Is(err, connection.ErrClosed) {
+				t.Errorf("ended: %t, %v; want that it has, with ErrClosed", ended, err)
+			}
+		})
 	}
 }

@@ -54,10 +54,10 @@ func (h *hostile) counts() (open, most, faults int) {
 }
 
 // cannotHandOver gives w another Conn, whose broker cannot hand over the messages of the work
-// queue.
-func (w *fixture) cannotHandOver() *hostile {
+// queue: those with the id only, or all if it is "".
+func (w *fixture) cannotHandOver(only string) *hostile {
 	w.Helper()
-	h := &hostile{dial: w.broker.Dial, queue: w.orders.Name}
+	h := &hostile{dial: w.broker.Dial, queue: w.orders.Name, only: only}
 	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: h.Dial, Name: "test"})
 	if err != nil {
 		w.Fatal(err)
@@ -130,7 +130,7 @@ func TestAMessageThatCannotBeHandedOver(t *testing.T) {
 	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
 		other := topology.WorkQueue{Name: "other", Type: topology.Classic, Waits: w.orders.Waits}
 		w.declare(other)
-		h := w.cannotHandOver()
+		h := w.cannotHandOver("")
 
 		const concurrency, messages = 5, 3000
 		var interrupted, handled atomic.Int32
@@ -196,7 +196,7 @@ func TestAMessageThatCannotBeHandedOver(t *testing.T) {
 func TestAMessageThatCannotBeHandedOverTakesNoOtherAlong(t *testing.T) {
 	onQuorumQueues(t, func(w *fixture) {
 		w.publish(8, keyed("a"))
-		w.cannotHandOver().only = id(4)
+		w.cannotHandOver(id(4))
 		_, stop := w.start(slowly(100*time.Millisecond), consumer.Config{KeyLimit: 1})
 		time.Sleep(5 * time.Minute)
 		w.has(w.orders.DeadLetterQueue().Name, id(4))
@@ -240,7 +240,7 @@ func TestAShardThatIsElsewhereIsNoFaultHere(t *testing.T) {
 
 func TestADeliveryLimitIsReachedSoon(t *testing.T) {
 	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Quorum, func(w *fixture) {
-		w.cannotHandOver()
+		w.cannotHandOver("")
 		c, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
 		defer w.stopped(stop)
 		w.publish(1)
@@ -255,7 +255,7 @@ func TestADeliveryLimitIsReachedSoon(t *testing.T) {
 
 func TestClosingTheConnClosesTheSocketsOfItsQueues(t *testing.T) {
 	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
-		h := w.cannotHandOver()
+		h := w.cannotHandOver("")
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
 		w.publish(1)
 		time.Sleep(3 * time.Second)
@@ -280,7 +280,7 @@ func TestClosingTheConnClosesTheSocketsOfItsQueues(t *testing.T) {
 // The pauses of a queue that is not handled grow to a minute.
 func TestRunEndsWithTheConnInThePauseOfAQueueThatIsNotHandled(t *testing.T) {
 	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
-		h := w.cannotHandOver()
+		h := w.cannotHandOver("")
 		c, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
 		if err != nil {
 			w.Fatal(err)
@@ -304,7 +304,7 @@ func TestAQueueThatSharesAgainIsHealthy(t *testing.T) {
 	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
 		other := topology.WorkQueue{Name: "other", Type: topology.Classic, Waits: w.orders.Waits}
 		w.declare(other)
-		h := w.cannotHandOver()
+		h := w.cannotHandOver("")
 		c, stopOther := w.startOn(other, func(context.Context, *consumer.Delivery) error {
 			time.Sleep(5 * time.Second)
 			return nil

@@ -104,9 +104,10 @@ func (h *Hand) nextTurn(now time.Time, out *Out) {
 func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
 	h.equals = h.equals[:0]
 	for _, l := range h.lanes {
-		gives := l.Ordered && l.gate.stall != "" && l.latest.counts.Suspects > 0
+		gives := l.Ordered && l.gate.stall != "" && l.gate.stall != Visiting && l.latest.counts.Suspects > 0
 		if gives && late {
 			l.deaths = 0
+			l.Changed.set()
 		}
 		left = left || l.deaths > 0
 		if l.deaths == 0 || gives {
@@ -168,12 +169,17 @@ func (h *Hand) turnDue(now time.Time, out *Out) {
 		h.nextTurn(now, out)
 	case now.Before(end):
 		h.wakeAt(end, out)
-	case h.atWork >= h.slots && slices.ContainsFunc(t.of.queue[t.of.head:], (*Message).IsSuspect): // no other lane could begin either
+	case h.atWork >= h.slots && !h.othersHold(t.of) && slices.ContainsFunc(t.of.queue[t.of.head:], (*Message).IsSuspect): // no other lane could begin or go on either
 		t.end = now.Add(durations.Uncleared)
 		h.wakeAt(t.end, out)
 	default:
 		h.endTurn(now, out)
 	}
+}
+
+// othersHold reports whether other lanes have held messages, which need no free worker to go on. It needs mu held.
+func (h *Hand) othersHold(of *Lane) bool {
+	return slices.ContainsFunc(h.lanes, func(l *Lane) bool { return l != of && len(l.holding) > 0 })
 }
 
 // ForgetsSuspects says that the queue of the lane is not consumed here for now.

@@ -371,6 +371,24 @@ func TestATurnLastsUntilAWorkerIsFree(t *testing.T) {
 	s.took("its turn is over", "[11]")
 }
 
+// A held message needs no free worker to go on, so a turn ends for it.
+func TestATurnEndsWhileOtherLanesHoldMessages(t *testing.T) {
+	s := newSuspects(t, Limits{})
+	until := s.now.Add(15 * time.Minute)
+	s.handle = func(*Grant) (time.Duration, func() *Hold) {
+		return time.Millisecond, func() *Hold { return &Hold{Kind: ForAnother, For: time.Second, Until: until} }
+	}
+	for range s.hand.slots {
+		s.comes(1, 0)
+	}
+	s.pass(10 * time.Millisecond)
+	s.comes(0, 10)
+	s.pass(2*durations.Uncleared + durations.SuspectsMeet)
+	if state := s.in[1].lane.State(s.now); !state.Kept.IsZero() {
+		t.Errorf("the lane that holds is kept: %+v", state)
+	}
+}
+
 // Connections that are lost again and again have suspects come again and again: Health tells of it as of one time.
 func TestTurnsThatFollowOthersCountAsOne(t *testing.T) {
 	for rule, c := range map[string]struct {
