@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
@@ -177,7 +178,14 @@ func (w WorkQueue) unseen(c *caller, e PlannedEngine, why error) (route.Facts, e
 // another schedule tells how those are.
 func (w WorkQueue) carryAll(c *caller, r route.Facts) (route.Facts, error) {
 	if len(r.Waits) == 0 {
-		if left, err := w.hasCarriedWaits(c); err != nil || !left {
+		left, err := w.hasCarriedWaits(c)
+		denied := errors.Is(err, errNoPermission)
+		switch {
+		case r.Engine == route.Carry && (denied || ask.IsAway(err)):
+			// By carry a user may only read them (Plan.Permissions): those that a look finds are carried.
+		case denied:
+			return r, nil
+		case err != nil || !left:
 			return r, err
 		}
 	} else if r.Engine != route.Carry {
@@ -199,15 +207,12 @@ func (w WorkQueue) carryAll(c *caller, r route.Facts) (route.Facts, error) {
 }
 
 // hasCarriedWaits reports whether the first wait queue of any schedule exists and
-// has no TTL. Without permission to look it reports false.
+// has no TTL. Its error wraps errNoPermission if the user may not know.
 func (w WorkQueue) hasCarriedWaits(c *caller) (bool, error) {
 	if err := c.open(); err != nil {
 		return false, err
 	}
 	w.Waits = delay.Schedule{time.Minute} // any: the refusal tells the one there is
 	args, exists, err := c.argumentsIfAny(w.carriedWait(route.WaitQueue(w.Name, 1), 1, c.session.Server().Version))
-	if errors.Is(err, errNoPermission) {
-		return false, nil
-	}
-	return exists && isCarriedForm(args), err
+	return err == nil && exists && isCarriedForm(args), err
 }

@@ -620,6 +620,15 @@ func TestNobodyCarries(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work", waits(150*time.Millisecond), func(w *topology.WorkQueue) { w.Engine = topology.EngineCarry })
 		e.declare(w)
+		later := topology.WorkQueue{Name: w.Name, Type: w.Type, Engine: topology.EngineCarry} // without waits
+		plan, err := topology.NewPlan(e.conn.Server().Version, later)
+		if err != nil {
+			e.Fatal(err)
+		}
+		p := plan.Permissions(topology.RoleConsume)
+		if carried := e.resolve(e.connectAs("carrier", p.Configure, p.Write, p.Read), later).Carried; len(carried) != 1 {
+			e.Errorf("a consumer by carry, with its permissions, carries %v, want the wait that is left", carried)
+		}
 		w.Engine = topology.EngineAuto
 		if strings.HasPrefix(e.version, "3.") {
 			w.Engine = topology.EngineRepublish
