@@ -68,12 +68,12 @@ growth:
 bench-otel:
 	go run ./integration/withbroker -- go run ./integration/otel/cost
 
-# What a change must pass: the gate, in about ten minutes on two cores. It has two halves
+# What a change must pass: the gate, in about a quarter of an hour on two cores. It has two halves
 # that run side by side, because one computes and the other waits for brokers. Each prints
 # its output when it has ended.
 test:
 	./integration/setup race
-	@echo 'the tests run in two halves, about ten minutes; each half prints its output at its end'
+	@echo 'the tests run in two halves, about a quarter of an hour; each half prints its output at its end'
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target gate-units gate-brokers
 
 # The SDK's own module is tested as its users get it, without go.work.
