@@ -295,6 +295,7 @@ type room struct {
 	*testing.T
 	h      *Handler
 	folder string // of the journal
+	settle func() // waits for what a request leaves behind, where that can be known
 	queue  *fake
 	store  *fake
 	broker *fakeBroker
@@ -312,7 +313,8 @@ func letter(i int) desk.Letter {
 func enter(t *testing.T, change func(*Config)) *room {
 	t.Helper()
 	r := newRoom(t, change)
-	synctest.Wait()
+	r.settle = synctest.Wait
+	r.settle()
 	return r
 }
 
@@ -321,7 +323,7 @@ func newRoom(t *testing.T, change func(*Config)) *room {
 	folder := t.TempDir()
 	journal, err := desk.OpenJournal(folder)
 	must(t, err)
-	r := &room{T: t, folder: folder, queue: &fake{name: "queue orders.dlq", live: true, journal: journal}, store: &fake{name: "store letters.db", journal: journal}}
+	r := &room{T: t, settle: func() {}, folder: folder, queue: &fake{name: "queue orders.dlq", live: true, journal: journal}, store: &fake{name: "store letters.db", journal: journal}}
 	for i := range 3 {
 		r.queue.letters = append(r.queue.letters, letter(i+1))
 		r.store.letters = append(r.store.letters, letter(i+1))
@@ -347,11 +349,13 @@ func (r *room) write(name, text string) {
 	must(r.T, errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)))
 }
 
-// ask sends a request and returns the answer.
+// ask sends a request and returns the answer. In a bubble what the request has left behind has ended by then, so that
+// a test may change the fakes.
 func (r *room) ask(req *http.Request) *httptest.ResponseRecorder {
 	r.Helper()
 	w := httptest.NewRecorder()
 	r.h.ServeHTTP(w, req)
+	r.settle()
 	return w
 }
 
