@@ -37,6 +37,9 @@ var ErrInUse = errors.New("in use")
 // bind to stays, and the error names it too. The exchanges of work queues and [Lanes],
 // [Lanes.Exchange] among them, are deleted with all their bindings.
 //
+// Of [Lanes] and [Shards] it can delete single work queues, such as the last ones of [Shards.WorkQueues]
+// when Count is to be smaller. A dead-letter queue that the others use too stays then.
+//
 // [Delays] belong to all services of the virtual host. All their queues are deleted, for
 // any Max, when no message is in any of them.
 //
@@ -117,6 +120,9 @@ func (d *declaration) existingQueues(at func(name string) (depth, bool, error)) 
 		return n - 1, err
 	}
 	for _, q := range d.plan.queues {
+		if d.ofOthersToo(q) {
+			continue
+		}
 		if _, err := look(q.Name); err != nil {
 			return nil, err
 		}
@@ -139,6 +145,16 @@ func (d *declaration) existingQueues(at func(name string) (depth, bool, error)) 
 		}
 	}
 	return queues, nil
+}
+
+// ofOthersToo reports whether a queue is the dead-letter queue of all lanes or shards of a specification, of
+// which only some work queues are to be deleted.
+func (d *declaration) ofOthersToo(q plannedQueue) bool {
+	w := d.workQueue(q.Owner)
+	if q.role != letterRole || w == nil || w.letters == "" {
+		return false
+	}
+	return !slices.Contains(d.plan.lanes, w.lane.lanes) && !slices.ContainsFunc(d.plan.shards, func(s Shards) bool { return s.Name == w.shards })
 }
 
 // depth is how much is in a queue.

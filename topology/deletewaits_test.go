@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -141,4 +142,54 @@ func TestDeleteFindsTheWaitsOfASchedule(t *testing.T) {
 			s.Errorf("%v are left", got)
 		}
 	})
+}
+
+// What lanes or shards have in common goes with the last of them.
+func TestDeleteOfSomeShardsOrLanes(t *testing.T) {
+	four := topology.Shards{Name: "bills", Count: 4, Waits: delay.Schedule{time.Minute}}
+	fewer := four
+	fewer.Count = 2
+	lanes := topology.Lanes{Name: "jobs", Waits: delay.Schedule{time.Minute}, OneDeadLetterQueue: true, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
+	for _, tt := range []struct {
+		rule       string
+		whole      topology.Spec
+		some       []topology.WorkQueue
+		rest       topology.Spec // what is as declared after that; nil: nothing asks
+		letters    string
+		wantQueues int // that are left
+	}{
+		{"shards beyond a smaller Count", four, four.WorkQueues()[2:], fewer, "bills.dlq", 5},
+		{"all shards one by one", four, four.WorkQueues(), nil, "bills.dlq", 1},
+		{"a lane", lanes, lanes.WorkQueues()[1:], nil, "jobs.dlq", 3},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			everyVersion(t, func(s *server) {
+				s.declare(tt.whole)
+				s.publish(tt.letters)
+				var some []topology.Spec
+				for _, w := range tt.some {
+					some = append(some, w)
+				}
+				if err := topology.Delete(s.Context(), s.conn, some...); err != nil {
+					s.Fatal(err)
+				}
+				if got := s.Queues(); len(got) != tt.wantQueues || !slices.Contains(got, tt.letters) {
+					s.Errorf("%v are left, want %d with %q", got, tt.wantQueues, tt.letters)
+				}
+				if tt.rest != nil {
+					if drift, err := topology.Verify(s.Context(), s.conn, tt.rest); err != nil || !drift.OK() {
+						s.Errorf("%v, %v", drift, err)
+					}
+				}
+				err := topology.Delete(s.Context(), s.conn, tt.whole)
+				if s.wantError("the whole", err, tt.letters); !errors.Is(err, topology.ErrInUse) {
+					s.Errorf("%v does not wrap ErrInUse", err)
+				}
+				s.purge(tt.letters)
+				if err := topology.Delete(s.Context(), s.conn, tt.whole); err != nil || len(s.Queues()) != 0 {
+					s.Errorf("%v, %v are left", err, s.Queues())
+				}
+			})
+		})
+	}
 }
