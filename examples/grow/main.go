@@ -29,6 +29,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -112,13 +113,15 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer publisher.Close()
-	s := &service{books: newBooks(), publisher: publisher, fail: fail}
+	s := &service{began: time.Now(), books: newBooks(), publisher: publisher, fail: fail}
 	defer s.stop()
 	var publishers sync.WaitGroup
 	defer publishers.Wait()
 	defer endPublishing()
 
-	fmt.Println("shards  processes  customers moved  publishers stopped  length  bills/s  in hand at the kill  shards of each process")
+	s.say("%d customers get bills in order, while the service grows and processes are killed: about a minute and a half", customers)
+	var table strings.Builder
+	fmt.Fprintln(&table, "shards  processes  customers moved  publishers stopped  length  bills/s  in hand at the kill  shards of each process")
 	for i, to := range plan {
 		moved, paused, err := s.grow(ctx, to)
 		if err != nil {
@@ -139,19 +142,29 @@ func run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		fmt.Printf("%6d  %9d  %15d  %18v  %6.0fs  %7.0f  %19d  %v\n", to.shards, to.processes, moved, paused.Round(time.Millisecond), time.Since(began).Seconds(), float64(bills)/time.Since(began).Seconds(), inHand, shards)
+		s.say("%d bills were handled in this stage, and the processes have %v shards", bills, shards)
+		fmt.Fprintf(&table, "%6d  %9d  %15d  %18v  %6.0fs  %7.0f  %19d  %v\n", to.shards, to.processes, moved, paused.Round(time.Millisecond), time.Since(began).Seconds(), float64(bills)/time.Since(began).Seconds(), inHand, shards)
 	}
 	endPublishing()
 	publishers.Wait()
 	err = s.settle(ctx)
 	s.stop()
 	a := s.books.account()
-	fmt.Print(a)
-	return errors.Join(err, a.fault())
+	fmt.Printf("\n%s%s", &table, a)
+	if err = errors.Join(err, a.fault()); err == nil {
+		fmt.Println("\nNo bill was lost or overtook an earlier one of its customer. docs/shards.md explains the columns.")
+	}
+	return err
+}
+
+// say prints what happens, with the time since the start.
+func (s *service) say(format string, args ...any) {
+	fmt.Printf("%5.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // service is the publishers and the processes.
 type service struct {
+	began     time.Time
 	books     *books
 	publisher *producer.Producer
 	fail      context.CancelCauseFunc
@@ -168,6 +181,7 @@ type service struct {
 func (s *service) grow(ctx context.Context, to stage) (moved int, paused time.Duration, err error) {
 	old := s.processes
 	s.processes = nil
+	s.say("%[2]d processes start that know %[1]d shards; %[3]d stop", to.shards, to.processes, len(old))
 	for range to.processes {
 		if err = s.start(to.shards); err != nil {
 			s.processes = append(s.processes, old...) // to be stopped
@@ -185,6 +199,9 @@ func (s *service) grow(ctx context.Context, to stage) (moved int, paused time.Du
 	}
 	before := s.shards
 	s.shards = shardsOf(to.shards)
+	if before.Count > 0 {
+		s.say("the publishers stopped until no bill was left, and know %d shards now", to.shards)
+	}
 	s.every.Store(int64(time.Second * customers / time.Duration(to.rate)))
 	for c := range customers {
 		if name := customer(c); before.Count > 0 && before.Queue(name) != s.shards.Queue(name) {
@@ -226,6 +243,7 @@ func (s *service) killOne(ctx context.Context) (inHand int, err error) {
 	p.end(syscall.SIGKILL)
 	_, hands, _ = s.books.look(time.Now())
 	inHand = hands[p.number]
+	s.say("process %d is killed with %d bills in hand; another one starts in %v", p.number, inHand, restart)
 	sleep(ctx, restart)
 	return inHand, s.start(s.shards.Count)
 }
