@@ -53,7 +53,7 @@ var ErrClosed = rehop.WithClass(errors.New("connection: the Conn is closed: the 
 
 // closeTimeout bounds Conn.Close and Session.Close: the goodbye of a live broker takes
 // milliseconds, a dead one never answers. A consumer's stop by default and this stay under
-// 30 s, the time that a container has to stop. The page services.md of the documentation adds up
+// 30 s, the time that a container has to stop. The page kubernetes.md of the documentation adds up
 // what else a service stops.
 const closeTimeout = 5 * time.Second
 

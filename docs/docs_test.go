@@ -196,7 +196,7 @@ func TestEveryPageIsReachedFromTheReadme(t *testing.T) {
 }
 
 func TestPagesAreShort(t *testing.T) {
-	const most = 250
+	const most = 190
 	for _, p := range pages(t) {
 		if len(p.Lines) > most {
 			t.Errorf("%s has %d lines, want at most %d", p.Path, len(p.Lines), most)

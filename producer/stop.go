@@ -11,7 +11,7 @@ import (
 )
 
 // closeTimeout bounds Close. It is short, because a container has to stop more than its producers: the page
-// services.md of the documentation adds them up.
+// kubernetes.md of the documentation adds them up.
 const closeTimeout = 5 * time.Second
 
 // The Fallback has a quarter of the time of a Shutdown for itself, at most

@@ -67,9 +67,9 @@
 //
 // [NewPlan] does no I/O, so every part can be printed before anything is declared.
 // [Declare] carries out a plan, and may be repeated at every start. [Verify] compares the
-// plan with the broker, and changes nothing: see the page [Review].
+// plan with the broker, and changes nothing: see the page [Verification].
 //
-// [Review]: https://github.com/rehop/rehop/blob/main/docs/review.md
+// [Verification]: https://github.com/rehop/rehop/blob/main/docs/verify.md
 // [Retries]: https://github.com/rehop/rehop/blob/main/docs/retries.md
 // [Priorities]: https://github.com/rehop/rehop/blob/main/docs/priorities.md
 // [Delays of messages]: https://github.com/rehop/rehop/blob/main/docs/delays.md

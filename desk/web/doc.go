@@ -13,7 +13,7 @@
 //
 // The page has no build chain and loads nothing from anywhere else. It decides
 // nothing: package [github.com/rehop/rehop/desk] does the work, and the command rehop does
-// the same from a terminal. The page [Dead letters] has more examples.
+// the same from a terminal. The page [The desk] says what it shows, and who gets in.
 //
 // # Looking
 //
@@ -41,5 +41,5 @@
 // A Handler asks nobody for a password. [Guard] does, for programs that have no login
 // of their own.
 //
-// [Dead letters]: https://github.com/rehop/rehop/blob/main/docs/dead-letters.md
+// [The desk]: https://github.com/rehop/rehop/blob/main/docs/desk.md
 package web
