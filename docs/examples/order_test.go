@@ -71,6 +71,24 @@ func TestShards(t *testing.T) {
 	})
 }
 
+func TestFewerShards(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn := s.ctx, s.conn
+		bills := topology.Shards{Name: "bills", Count: 8, SingleActiveConsumer: true}
+		s.declare(bills)
+		fewer := bills
+		fewer.Count = 4
+		// begin fewer
+		for _, shard := range bills.WorkQueues()[4:] { // of the former Count
+			check(topology.Delete(ctx, conn, shard))
+		}
+		// end fewer
+		if drift, err := topology.Verify(ctx, conn, fewer); err != nil || len(drift.Differences) > 0 {
+			s.Error(drift, err)
+		}
+	})
+}
+
 func TestSingleActiveConsumer(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		// begin single
