@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +25,10 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -38,7 +42,7 @@ func TestEachPageShowsWhatItIsFor(t *testing.T) {
 		r.has(r.get("/letter?store=store+letters.db&id=id2"), 200, "m-2", "queue orders", "&#34;order&#34;: 1", "Life")
 		r.has(r.get("/send?store=store+letters.db&group=f1"), 200, "Send 3 letters", "queue orders", `name="canary"`)
 		r.has(r.get("/edit?store=store+letters.db&id=id1"), 200, "{&#34;order&#34;:1}", "Review the change")
-		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park all that match", "3 letters match now")
+		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park 3 letters", `name="ids" value="id1,id2,id3"`)
 		r.has(r.get("/search?text=m-2"), 200, "m-2")
 		r.has(r.get("/redrives"), 200, "No redrives yet")
 		r.has(r.get("/audit"), 200, "Nothing was done yet")
@@ -129,6 +133,83 @@ func TestGroupsAreSorted(t *testing.T) {
 		r.has(r.get(page+"&sort=last&failed=orders"), 200, `<input type="hidden" name="sort" value="last">`, `href="groups?sort=last&amp;store=store&#43;letters.db" aria-label="Remove the condition queue that failed"`,
 			`href="groups?failed=orders&amp;sort=first&amp;store=store&#43;letters.db"`, `href="letters?failed=orders&amp;group=some&amp;store=store&#43;letters.db"`)
 		r.has(r.get(page+"&sort=size"), 400, "sort is", "size", "letters, last, first")
+	})
+}
+
+// Letters of a queue and of a store are sorted by each heading, all of them and not those of a page.
+func TestLettersAreSorted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		var all []desk.Letter
+		for i := range 2*pageOfLetters + 3 {
+			l := letter(i + 1)
+			l.Attempts, l.Redrives, l.Failed = i%7, i%3, l.Failed.Add(time.Duration(i*i%101)*time.Minute)
+			l.Error, l.Cause = fmt.Sprint("error ", i%11), []rehop.Cause{rehop.CauseRejected, rehop.CauseExhausted}[i%2]
+			l.Publishing.MessageId = fmt.Sprintf("m-%03d", i*37%103)
+			all = append(all, l)
+		}
+		r.queue.letters, r.store.letters, r.queue.looked = all, all, 1
+		place := regexp.MustCompile(`<td class="n dim place">(\d+)</td>`)
+		next := regexp.MustCompile(`<a class="button" rel="next" href="([^"]*)">`)
+		for _, c := range letterColumns {
+			sorted := slices.Clone(all)
+			slices.SortStableFunc(sorted, c.less)
+			var want []string
+			for _, l := range sorted {
+				want = append(want, fmt.Sprint(l.Place))
+			}
+			for _, of := range []string{"queue=orders.dlq", "store=store+letters.db"} {
+				var got []string
+				pages := 0
+				for page := "/letters?" + of + "&sort=" + c.Sort; page != ""; pages++ {
+					text := r.get(page).Body.String()
+					for _, m := range place.FindAllStringSubmatch(text, -1) {
+						got = append(got, m[1])
+					}
+					page = ""
+					if m := next.FindStringSubmatch(text); m != nil {
+						page = "/" + html.UnescapeString(m[1])
+					}
+				}
+				if !slices.Equal(got, want) || pages != 3 {
+					t.Errorf("%s by %s in %d pages:\n%v, want\n%v", of, c.Sort, pages, got, want)
+				}
+			}
+		}
+		const page = "/letters?queue=orders.dlq"
+		r.has(r.get(page), 200, "103 letters, the oldest place first", `<th class="place n" aria-sort="ascending">`, `<a href="letters?queue=orders.dlq&amp;sort=failed">Failed</a>`)
+		r.has(r.get(page+"&sort=failed&text=order"), 200, "103 letters. Sorted: all of this look", `<th class="failed" aria-sort="descending">`, `<input type="hidden" name="sort" value="failed">`,
+			`href="letters?queue=orders.dlq&amp;sort=failed" aria-label="Remove the condition text"`, `value="letters?queue=orders.dlq&amp;sort=failed&amp;text=order"`)
+		r.has(r.get("/letters?store=store+letters.db&sort=failed"), 200, "103 letters. Sorted: all of them")
+		r.has(r.get(page+"&sort=size"), 400, "sort is", "size", "place, error, cause, message, attempts, redrives, failed")
+		for _, both := range []string{"&sort=failed&after=3", "&from=50", "&sort=failed&from=-1", "&after=x"} {
+			r.has(r.get(page+both), 400, "Something in the form is not right")
+		}
+	})
+}
+
+// Of more letters than a page sorts it says which ones it has sorted, and it calls none empty that it has
+// not read.
+func TestLettersThatAreNotSortedAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.letters = nil
+		for i := range maxSorted + 5 {
+			l := letter(i + 1)
+			l.Attempts = i
+			r.store.letters = append(r.store.letters, l)
+		}
+		page := r.get("/letters?store=store+letters.db&sort=attempts")
+		r.has(page, 200, "10,005 letters. Sorted: the 10,000 letters up to number 10,000, and none behind these", `<td class="n dim place">10000</td>`)
+		if strings.Contains(page.Body.String(), `place">10001<`) {
+			t.Error("a letter behind these is among them")
+		}
+		far := r.store.letters[maxSorted:]
+		r.store.letters = nil
+		r.store.scanned = maxSorted / 10 // it reads so many for one page, and none of them fits
+		r.has(r.get("/letters?store=store+letters.db&sort=attempts&text=order"), 200, "No letter yet", "Look further", `href="letters?after=10000&amp;store=store&#43;letters.db&amp;text=order"`)
+		r.store.letters = far
+		r.has(r.get("/letters?after=10000&store=store+letters.db&text=order"), 200, "m-10001")
 	})
 }
 
@@ -312,6 +393,50 @@ func TestAResumeThatIsRefusedSaysWhy(t *testing.T) {
 	})
 }
 
+// Of two desks that go on with one redrive the second is told who has it, and how to stop that.
+func TestARedriveThatAnotherDeskHasIsAConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var source desk.Keeper
+		r := enter(t, func(cfg *Config) {
+			source = collected(t, cfg.Journal, 3)
+			cfg.Sources = []desk.Source{source}
+		})
+		time.Sleep(time.Second) // a redrive is about letters that were stored before it
+		begun, ended := make(chan struct{}), make(chan error, 1)
+		once := sync.OnceFunc(func() { close(begun) })
+		go func() { // as another process does
+			slow := desk.Redrive{ID: "o-1", Action: desk.Drop, All: true, Rate: 0.001, CopyTo: filepath.Join(r.folder, "dropped.jsonl"), By: desk.By{Who: "ben"}}
+			_, err := source.Execute(t.Context(), slow, func(desk.Progress) { once() })
+			ended <- err
+		}()
+		<-begun
+		r.has(r.post("/resume", url.Values{"id": {"o-1"}}), 409, "Another process works on this redrive", fmt.Sprintf("ben, in process %d on ", os.Getpid()), " UTC.",
+			"stop it, and resume it here when it has ended", `href="redrive?id=o-1"`, `action="stop"`)
+		r.has(r.get("/redrive?id=o-1"), 200, "drop · running", `action="stop"`)
+		r.has(r.post("/stop", url.Values{"id": {"o-1"}}), 303)
+		if err := <-ended; !errors.Is(err, desk.ErrRedriveStopped) {
+			t.Errorf("the other desk: %v, want it stopped", err)
+		}
+		r.has(r.get("/redrive?id=o-1"), 200, "drop · stopped", `action="resume"`)
+	})
+}
+
+// collected is a store of n letters.
+func collected(t *testing.T, journal *desk.Journal, n int) desk.Keeper {
+	t.Helper()
+	db, err := sqlite.Open(filepath.Join(t.TempDir(), "letters.db"))
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
+	must(t, err)
+	for i := range n {
+		must(t, letters.Collect(t.Context(), &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "orders"}))
+	}
+	keeper, err := desk.NewCollected(letters, nil, desk.CollectedConfig{Journal: journal, Name: "store letters.db"})
+	must(t, err)
+	return keeper
+}
+
 func TestAnAnswerThatIsNoneIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
@@ -346,7 +471,7 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 		r := enter(t, nil)
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "do": {"archive"}}), 303)
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "do": {"archive"}}), 400, "choose letters")
-		r.has(r.get("/keep?do=release&store=store+letters.db&id=id1"), 200, "Release all that match", "The forwarder of a service publishes")
+		r.has(r.get("/keep?do=release&store=store+letters.db&id=id1"), 200, "Release 1 letter", "The forwarder of a service publishes")
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"release"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {"{\r\n}"}, "header_name": {"tenant", ""}, "header_value": {"a=b", ""}, "remove": {"debug"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":1}`}, "content_type": {"application/json"}}), 400, "nothing was changed")
@@ -361,6 +486,92 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 }
 
 // Letters are picked one by one, sent, moved and deleted.
+// A button that parks, archives or releases is about the letters that its page has counted, or says that it
+// is about all.
+func TestAButtonThatKeepsSaysItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		const of = "store=store+letters.db&do=release&failed=orders&newer=24h"
+		page := r.get("/keep?" + of)
+		r.has(page, 200, "Release 3 letters", `name="ids" value="id1,id2,id3"`)
+		if strings.Contains(page.Body.String(), `name="newer" value="24h"`) {
+			t.Error("the span ends when the form is sent")
+		}
+		r.store.letters = append(r.store.letters, letter(4))
+		form := url.Values{"store": {"store letters.db"}, "do": {"release"}, "failed": {"orders"}, "ids": {"id1,id2,id3"}}
+		r.has(r.post("/keep", form), 303)
+		if got := r.store.kept; len(got) != 1 || !strings.Contains(got[0], "id1") || strings.Contains(got[0], "id4") {
+			t.Errorf("%q, want the letters of the page", got)
+		}
+		form.Set("id", "id4")
+		r.has(r.post("/keep", form), 400, "ids and id")
+		r.store.letters = nil
+		r.has(r.get("/keep?"+of), 200, "Release all that match", "No letter matches now", "also those that come until then")
+		for i := range maxNamed + 1 {
+			r.store.letters = append(r.store.letters, letter(i+1))
+		}
+		r.has(r.get("/keep?"+of), 200, "Release all that match", "also those that come until then")
+		r.store.letters = r.store.letters[:maxNamed]
+		page = r.get("/keep?" + of)
+		r.has(page, 200, "Release 4,000 letters")
+		form.Del("id")
+		form.Set("ids", regexp.MustCompile(`name="ids" value="([^"]*)"`).FindStringSubmatch(page.Body.String())[1])
+		r.has(r.post("/keep", form), 303)
+		if got := r.store.kept; len(got) != 2 {
+			t.Errorf("%d actions, want that of 4,000 letters", len(got))
+		}
+	})
+}
+
+// A store keeps those letters that a form names, and no other.
+func TestAStoreKeepsTheLettersOfAForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1100
+		var source desk.Keeper
+		r := enter(t, func(cfg *Config) {
+			source = collected(t, cfg.Journal, n)
+			cfg.Sources = []desk.Source{source}
+		})
+		page := r.get("/keep?store=store+letters.db&do=park&key=orders")
+		r.has(page, 200, "Park 1,100 letters")
+		ids := regexp.MustCompile(`name="ids" value="([^"]*)"`).FindStringSubmatch(page.Body.String())
+		if ids == nil || strings.Count(ids[1], ",") != n-1 {
+			t.Fatalf("the form names %.80q", ids)
+		}
+		_, but, _ := strings.Cut(ids[1], ",") // the first one came later
+		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "do": {"park"}, "key": {"orders"}, "ids": {but}}), 303)
+		for state, want := range map[string]int{"parked": n - 1, "held": 1} {
+			list, err := source.List(t.Context(), desk.Filter{States: []string{state}}, desk.Page{Limit: 1, CountAll: true})
+			if err != nil || list.Matched != want {
+				t.Errorf("%s: %d letters: %v, want %d", state, list.Matched, err, want)
+			}
+		}
+	})
+}
+
+// All letters of a page may be selected.
+func TestAPageOfLettersIsPicked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.letters = nil
+		v := url.Values{"picked": {"1"}, "store": {"store letters.db"}}
+		for i := range pageOfLetters {
+			r.store.letters = append(r.store.letters, letter(i+1))
+			v.Add("id", fmt.Sprint("id", i+1))
+		}
+		for _, page := range []string{"send?deed=send", "send?deed=move", "send?deed=drop", "keep?do=park"} {
+			r.has(r.get("/"+page+"&"+v.Encode()), 200, "50 letters")
+		}
+		form := url.Values{"store": {"store letters.db"}, "id": v["id"], "there": {"50"}, "redrive": {"all"}}
+		r.has(r.post("/send", form), 303)
+		synctest.Wait()
+		if did := r.store.redrives; len(did) != 1 || len(did[0].Filter.IDs) != pageOfLetters {
+			t.Errorf("%+v, want all of the page", did)
+		}
+		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "id": v["id"], "do": {"park"}}), 303)
+	})
+}
+
 func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
@@ -375,7 +586,7 @@ func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 			"send?deed=drop&picked=1&id=id1&id=id2&":  "Delete 2 letters",
 			"send?deed=drop&id=id1&":                  "dropped/",
 			"send?deed=destroy&id=id1&":               "no such page",
-			"keep?do=archive&picked=1&id=id1&id=id2&": "2 letters match now",
+			"keep?do=archive&picked=1&id=id1&id=id2&": "Archive 2 letters",
 		} {
 			r.has(r.get("/"+page+"store=store+letters.db"), cmp.Or(map[string]int{"no letter is selected": 400, "no such page": 404}[says], 200), says)
 		}
