@@ -389,7 +389,7 @@ func TestEachLaneHasItsOwnOutages(t *testing.T) {
 // them, in whichever numbers. Health says so, one message at a time is tried, and all go on
 // after the outage.
 func TestAnOutageOfLanesThatShareEverySlot(t *testing.T) {
-	for _, version := range []string{"3.10", "4.3"} {
+	for _, version := range sampled(t, []string{"3.10", "4.3"}) {
 		for _, share := range []int{0, 1} {
 			for _, slots := range []int{2, 3, 4, 8, 10, 12, 16} {
 				t.Run(fmt.Sprintf("%s, share %d, %d slots", version, share, slots), func(t *testing.T) {
