@@ -215,8 +215,8 @@ func TestASecondProcessTakesOver(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		_, stop := w.start(a.handler, consumer.Config{Concurrency: 10})
 		w.publish(unacked)
+		_, stop := w.start(a.handler, consumer.Config{Concurrency: 10})
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithCancel(w.Context())
 		ended := make(chan error)

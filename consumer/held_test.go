@@ -362,8 +362,8 @@ func TestRetryAfterWhereNothingWaitsIsNoShorterThanAsked(t *testing.T) {
 				columns = everywhere
 			}
 			columns(t, func(w *fixture) {
-				_, stop := w.start(permanently, consumer.Config{})
 				w.publish(1)
+				_, stop := w.start(permanently, consumer.Config{})
 				time.Sleep(time.Second)
 				w.stopped(stop)
 				var runs []time.Time

@@ -164,8 +164,8 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		broken, good := &gateway{took: time.Millisecond}, &gateway{took: time.Millisecond}
 		broken.away.Store(true)
-		c, stopBroken := w.start(broken.handle, consumer.Config{Concurrency: 8})
 		w.publish(50)
+		c, stopBroken := w.start(broken.handle, consumer.Config{Concurrency: 8})
 		time.Sleep(2 * time.Second)
 		began := time.Now()
 		other, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: w.broker.Dial, Name: "other"})
@@ -247,8 +247,8 @@ func TestManyOutagesMakeNoLetters(t *testing.T) {
 func TestPauseAndResume(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		g := &gateway{took: 100 * time.Millisecond}
-		c, stop := w.start(g.handle, consumer.Config{Concurrency: 2})
 		w.publish(100)
+		c, stop := w.start(g.handle, consumer.Config{Concurrency: 2})
 		time.Sleep(time.Second)
 		c.Pause()
 		c.Pause()

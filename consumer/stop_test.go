@@ -78,13 +78,13 @@ func TestAStopIsBounded(t *testing.T) {
 			onEachEngine(t, func(w *fixture) {
 				release := make(chan struct{})
 				var runs atomic.Int32
+				w.publish(1)
 				_, stop := w.start(func(context.Context, *consumer.Delivery) error {
 					if runs.Add(1) == 1 {
 						<-release
 					}
 					return consumer.DeadLetter(errBroken)
 				}, consumer.Config{Concurrency: 8})
-				w.publish(1)
 				time.Sleep(time.Second)
 				tt.amiss(w)
 				time.Sleep(time.Second)
