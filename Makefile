@@ -76,9 +76,11 @@ test:
 	@echo 'the tests run in two halves, about a quarter of an hour; each half prints its output at its end'
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target gate-units gate-brokers
 
-# The SDK's own module is tested as its users get it, without go.work.
+# The SDK's own module is tested as its users get it, without go.work. With the race detector the tests of package
+# consumer run on one version and queue type each, and without it on all that they are for (consumer/fixture_test.go).
 gate-units:
 	go run ./integration/withbroker -- go run ./integration/racecheck env GOWORK=off go test -race -timeout 25m ./...
+	GOWORK=off go test -timeout 25m ./consumer
 	STORE_DATABASES=sqlite RABBITMQ_VERSIONS=4.3 go run ./integration/racecheck go test $(RACE) -timeout 25m -skip '^TestFaults' ./integration/store
 	RABBITMQ_VERSIONS=4.3 go run ./integration/racecheck go test $(RACE) -timeout 25m ./store/sqlite/... ./store/elastic/... ./desk/... ./otel/... ./docs/... ./examples/... \
 		./examples/outage ./examples/service/...

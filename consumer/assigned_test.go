@@ -42,7 +42,9 @@ func (w *fixture) process(s topology.Shards, handle consumer.Handler, change ...
 func (w *fixture) processTo(to func(ctx context.Context, network, address string) (net.Conn, error), s topology.Shards, handle consumer.Handler, change ...func(*consumer.Config)) *process {
 	w.Helper()
 	p := &process{w: w, to: to, log: &lines{}, queues: map[string]int{}}
-	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: p.dial, Name: "process"})
+	connects := w.connects("process")
+	connects.Dial = p.dial
+	conn, err := connection.Open(w.Context(), connects)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -117,7 +117,7 @@ func TestNoWaitsAreLeft(t *testing.T) {
 // The broker takes back what is held for longer than its consumer timeout, and the
 // carrier learns from that to give it back itself.
 func TestACarriedWaitIsLongerThanTheConsumerTimeout(t *testing.T) {
-	for _, version := range versions {
+	for _, version := range sampled(t, versions) {
 		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
 			onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: time.Minute}, kind, func(w *fixture) {
 				w.carried(90*time.Second, 10*time.Minute)
@@ -215,8 +215,8 @@ func TestASecondProcessTakesOver(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		_, stop := w.start(a.handler, consumer.Config{Concurrency: 10})
 		w.publish(unacked)
+		_, stop := w.start(a.handler, consumer.Config{Concurrency: 10})
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithCancel(w.Context())
 		ended := make(chan error)

@@ -83,7 +83,7 @@ func TestAConsumerWithoutWaitsStopsAtOnce(t *testing.T) {
 // the first wait, which is shorter. What is left of the wait, 4m, is in the shortest
 // wait that is no shorter, 5m.
 func TestAWaitThatIsDeletedIsNotCutShort(t *testing.T) {
-	for _, version := range []string{"4.0", "4.3"} {
+	for _, version := range sampled(t, []string{"4.0", "4.3"}) {
 		on(t, version, topology.Quorum, func(w *fixture) {
 			w.orders = topology.WorkQueue{Name: "nacked", Type: topology.Quorum, Waits: w.orders.Waits, Engine: topology.EngineNack}
 			w.declare(w.orders)

@@ -13,7 +13,7 @@ import (
 // A service is rolled out with the engine republish instead of nack, or the other
 // way round: consumers of before run on, in the same session.
 func TestADeclareOfAnotherEngineMisleadsNoConsumerThatRuns(t *testing.T) {
-	for _, version := range []string{"4.0", "4.3"} {
+	for _, version := range sampled(t, []string{"4.0", "4.3"}) {
 		for _, change := range [][2]topology.Engine{{topology.EngineNack, topology.EngineRepublish}, {topology.EngineRepublish, topology.EngineNack}} {
 			t.Run(change[0].String()+" to "+change[1].String(), func(t *testing.T) {
 				on(t, version, topology.Quorum, func(w *fixture) {
@@ -54,7 +54,7 @@ func TestADeclareOfAnotherEngineMisleadsNoConsumerThatRuns(t *testing.T) {
 // After a roll-out, a wait that the consumer uses is deleted, because the place that it
 // should have has become free.
 func TestAWaitThatMovesIsFollowed(t *testing.T) {
-	for _, version := range []string{"4.0", "4.3"} {
+	for _, version := range sampled(t, []string{"4.0", "4.3"}) {
 		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
 			on(t, version, kind, func(w *fixture) {
 				former := topology.WorkQueue{Name: "moving", Type: kind, Waits: delay.Schedule{time.Minute, 2 * time.Minute}}

@@ -135,6 +135,7 @@ func TestRetryInPlaceKeepsTheOrder(t *testing.T) {
 			var got []string
 			began := time.Now()
 			first := w.sent
+			w.publish(2, keyed("k"))
 			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 				got = append(got, fmt.Sprintf("%s attempt %d last %v %v", d.ID, d.Attempt, d.LastAttempt, time.Since(began)))
 				if d.ID == id(first) && d.Attempt < 3 {
@@ -142,7 +143,6 @@ func TestRetryInPlaceKeepsTheOrder(t *testing.T) {
 				}
 				return nil
 			}, consumer.Config{Concurrency: 4, KeyLimit: 1, RetryInPlace: inPlace})
-			w.publish(2, keyed("k"))
 			time.Sleep(10 * time.Minute)
 			w.stopped(stop)
 			a, b := id(first), id(first+1)
@@ -169,6 +169,7 @@ func TestRetryInPlaceEndsInTheDeadLetterQueue(t *testing.T) {
 		var log strings.Builder
 		var mu sync.Mutex
 		kept := map[string][]*consumer.Delivery{} // by goroutines that the handler leaves behind
+		w.publish(2)
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -176,7 +177,6 @@ func TestRetryInPlaceEndsInTheDeadLetterQueue(t *testing.T) {
 			kept[d.ID] = append(kept[d.ID], d)
 			return errBroken
 		}, consumer.Config{Concurrency: 2, RetryInPlace: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		w.publish(2)
 		began := time.Now()
 		time.Sleep(10 * time.Minute)
 		w.stopped(stop)

@@ -164,8 +164,8 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		broken, good := &gateway{took: time.Millisecond}, &gateway{took: time.Millisecond}
 		broken.away.Store(true)
-		c, stopBroken := w.start(broken.handle, consumer.Config{Concurrency: 8})
 		w.publish(50)
+		c, stopBroken := w.start(broken.handle, consumer.Config{Concurrency: 8})
 		time.Sleep(2 * time.Second)
 		began := time.Now()
 		other, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: w.broker.Dial, Name: "other"})
@@ -247,8 +247,8 @@ func TestManyOutagesMakeNoLetters(t *testing.T) {
 func TestPauseAndResume(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		g := &gateway{took: 100 * time.Millisecond}
-		c, stop := w.start(g.handle, consumer.Config{Concurrency: 2})
 		w.publish(100)
+		c, stop := w.start(g.handle, consumer.Config{Concurrency: 2})
 		time.Sleep(time.Second)
 		c.Pause()
 		c.Pause()
@@ -389,7 +389,7 @@ func TestEachLaneHasItsOwnOutages(t *testing.T) {
 // them, in whichever numbers. Health says so, one message at a time is tried, and all go on
 // after the outage.
 func TestAnOutageOfLanesThatShareEverySlot(t *testing.T) {
-	for _, version := range []string{"3.10", "4.3"} {
+	for _, version := range sampled(t, []string{"3.10", "4.3"}) {
 		for _, share := range []int{0, 1} {
 			for _, slots := range []int{2, 3, 4, 8, 10, 12, 16} {
 				t.Run(fmt.Sprintf("%s, share %d, %d slots", version, share, slots), func(t *testing.T) {

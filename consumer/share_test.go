@@ -179,7 +179,7 @@ func TestASlowBacklogOfOneShareKeepsNoOtherKeyAway(t *testing.T) {
 
 // A message that cuts the connection whenever it is handled takes nobody along.
 func TestACrashLoopWithSharesSparesItsNeighbours(t *testing.T) {
-	for _, version := range []string{"4.0", "4.3"} {
+	for _, version := range sampled(t, []string{"4.0", "4.3"}) {
 		on(t, version, topology.Quorum, func(w *fixture) {
 			for i := range 40 {
 				w.publish(1, keyed(fmt.Sprint(i%5)))
@@ -203,7 +203,7 @@ func TestACrashLoopWithSharesSparesItsNeighbours(t *testing.T) {
 // Behind a backlog of one key, which the consumer has fetched past, it takes few along to where they
 // would be handled one at a time.
 func TestACrashLoopBehindABacklogOfOneShareSparesMost(t *testing.T) {
-	for _, version := range []string{"4.0", "4.3"} {
+	for _, version := range sampled(t, []string{"4.0", "4.3"}) {
 		on(t, version, topology.Quorum, func(w *fixture) {
 			w.publish(1000, keyed("a"))
 			w.publish(1, keyed("b"), func(m *rehoptest.Message) { m.Type = "guilty" })

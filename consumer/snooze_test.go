@@ -30,6 +30,7 @@ func TestASnoozedMessageComesBackUnspent(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		var got []string
+		w.publish(2)
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -39,7 +40,6 @@ func TestASnoozedMessageComesBackUnspent(t *testing.T) {
 			}
 			return nil
 		}, consumer.Config{})
-		w.publish(2)
 		synctest.Wait()
 		mu.Lock()
 		if len(got) != 2 {
@@ -67,6 +67,7 @@ func TestSnoozeAfterTheLastFailureSpendsNoAttempt(t *testing.T) {
 	everywhere(t, func(w *fixture) {
 		began := time.Now()
 		var got []string
+		w.publish(1)
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			got = append(got, runOf(d, began))
 			if d.LastAttempt && d.History.Snoozes == 0 {
@@ -74,7 +75,6 @@ func TestSnoozeAfterTheLastFailureSpendsNoAttempt(t *testing.T) {
 			}
 			return errBroken
 		}, consumer.Config{})
-		w.publish(1)
 		time.Sleep(20 * time.Minute)
 		w.stopped(stop)
 		want := []string{"m0 attempt 1, put off 0, last false, 0s", "m0 attempt 2, put off 0, last false, 1m0s",
@@ -117,6 +117,7 @@ func TestSnoozeWithoutAnyWaitGoesRoundInItsQueue(t *testing.T) {
 		w.orders = bare
 		began := time.Now()
 		var got []string
+		w.publish(1)
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			got = append(got, runOf(d, began))
 			if d.History.Snoozes == 0 {
@@ -124,7 +125,6 @@ func TestSnoozeWithoutAnyWaitGoesRoundInItsQueue(t *testing.T) {
 			}
 			return nil
 		}, consumer.Config{})
-		w.publish(1)
 		time.Sleep(time.Minute)
 		w.stopped(stop)
 		if want := []string{"m0 attempt 1, put off 0, last true, 0s", "m0 attempt 1, put off 1, last true, 25s"}; !slices.Equal(got, want) {
@@ -222,8 +222,8 @@ func (w *fixture) putsOff(times int, d time.Duration) (letter *consumer.Delivery
 
 func TestASnoozedLetterStaysOne(t *testing.T) {
 	everywhere(t, func(w *fixture) {
-		_, stop := w.start(permanently, consumer.Config{})
 		w.publish(1)
+		_, stop := w.start(permanently, consumer.Config{})
 		time.Sleep(time.Second)
 		w.stopped(stop)
 		if l := w.putsOff(2, 25*time.Second); l.History.Queue != "orders" || l.History.Failure.Error != "broken" || l.History.FinalAttempts != 1 || l.RoutingKey != "orders" {

@@ -24,7 +24,7 @@ import (
 // No wait is as long as the timeout: a message that is due at the moment when the
 // broker takes it back may be doubled.
 func TestAHandlerBeyondTheConsumerTimeout(t *testing.T) {
-	for _, version := range versions {
+	for _, version := range sampled(t, versions) {
 		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
 			w.publish(1)
 			var causes []error
@@ -47,7 +47,7 @@ func TestAHandlerBeyondTheConsumerTimeout(t *testing.T) {
 
 // The same, for a handler that ignores its ctx: bounded all the same.
 func TestAHandlerThatIgnoresTheConsumerTimeout(t *testing.T) {
-	for _, version := range versions {
+	for _, version := range sampled(t, versions) {
 		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
 			w.publish(1)
 			runs := 0
@@ -77,7 +77,7 @@ func TestAHandlerThatIgnoresTheConsumerTimeout(t *testing.T) {
 // A dead-letter queue has no wait and no other place: the handler gets a message that
 // the broker took away from it once more, until it is done in time.
 func TestAHandlerOfADeadLetterQueueBeyondTheConsumerTimeout(t *testing.T) {
-	for _, version := range versions {
+	for _, version := range sampled(t, versions) {
 		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
 			_, err := w.broker.Publish(rehoptest.Message{RoutingKey: "orders.dlq", Publishing: amqp.Publishing{MessageId: id(0), DeliveryMode: amqp.Persistent}})
 			if err != nil {
@@ -181,7 +181,7 @@ func TestTheCtxOfAHandlerSaysWhyItHasEnded(t *testing.T) {
 
 // A hook holds a message up until the broker takes it away. No handler has had it: it spends no attempt.
 func TestAMessageThatNoHandlerHadSpendsNoAttempt(t *testing.T) {
-	for _, version := range versions {
+	for _, version := range sampled(t, versions) {
 		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
 			var held atomic.Bool
 			var mu sync.Mutex

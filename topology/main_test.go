@@ -1,9 +1,13 @@
 package topology_test
 
 import (
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // plans and bubbles leave little alive and much garbage
+	goleak.VerifyTestMain(m)
+}

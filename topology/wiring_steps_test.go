@@ -26,10 +26,11 @@ type variant struct {
 	plans map[string]planned
 }
 
-// planned is what newPlan has returned.
+// planned is what newPlan has returned, and the steps of the plan.
 type planned struct {
-	plan Plan
-	err  error
+	plan  Plan
+	steps []step
+	err   error
 }
 
 func (x variant) String() string {
@@ -57,35 +58,37 @@ func variants() (all []variant) {
 
 // onTopOf returns the plan for a variant where a network exists, as declarations learn
 // it from the refusals of the broker; an error for a conflict.
-func (x variant) onTopOf(n *network) (Plan, error) {
+func (x variant) onTopOf(n *network) (planned, error) {
 	var have found
 	for refusals := ""; ; {
 		answer, known := x.plans[refusals]
 		if !known {
-			answer.plan, answer.err = newPlan(x.v, have, []Spec{x.w})
+			if answer.plan, answer.err = newPlan(x.v, have, []Spec{x.w}); answer.err == nil {
+				answer.steps = answer.plan.steps()
+			}
 			x.plans[refusals] = answer
 		}
 		p, err := answer.plan, answer.err
 		if err != nil {
-			return p, err
+			return answer, err
 		}
 		refused := slices.IndexFunc(p.queues, func(q plannedQueue) bool {
 			args, exists := n.queues[q.Name]
 			return exists && !equalTables(args, q.Args)
 		})
 		if refused < 0 {
-			return p, nil
+			return answer, nil
 		}
 		q := p.queues[refused]
 		refusals += fmt.Sprintln(q.Name, n.queues[q.Name])
 		if err := have.learn(&x.w, q, n.queues[q.Name], &amqp.Error{Code: amqp.PreconditionFailed}); err != nil {
-			return p, err
+			return answer, err
 		}
 	}
 }
 
 // declared returns the network on which a variant was declared first.
-func (x variant) declared(t *testing.T) (*network, Plan) {
+func (x variant) declared(t *testing.T) (*network, planned) {
 	t.Helper()
 	n := newNetwork()
 	if x.w.Existing {
@@ -95,7 +98,7 @@ func (x variant) declared(t *testing.T) (*network, Plan) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.declare(t, p)
+	n.declare(t, p.plan)
 	return n, p
 }
 
@@ -132,12 +135,13 @@ func (n *network) places(all []journey) [][]string {
 // walk does the steps of a declaration, and checks after each one that no journey
 // ends in the dead-letter queue, or in two queues, that did not before. Then the rest of
 // the steps may never be done: the process may die.
-func (n *network) walk(t *testing.T, rule string, steps []step, all []journey) {
+// rule says what is tried, and is asked only where it fails: there are many thousands.
+func (n *network) walk(t *testing.T, rule func() string, steps []step, all []journey) {
 	t.Helper()
 	before := n.places(all)
 	for _, s := range steps {
 		if err := n.do(s); err != nil {
-			t.Errorf("%s: %v", rule, err)
+			t.Errorf("%s: %v", rule(), err)
 			return
 		}
 		for i, now := range n.places(all) {
@@ -146,7 +150,7 @@ func (n *network) walk(t *testing.T, rule string, steps []step, all []journey) {
 			case len(now) == 0 && len(before[i]) == 0, slices.Equal(now, before[i]):
 			case len(now) == 1 && j.allowed(now[0]):
 			default:
-				t.Errorf("%s: after %s a message that was %q with %q by %s is in %v, and was to come to %v before", rule, s.what, j.reason, j.key, j.exchange, now, before[i])
+				t.Errorf("%s: after %s a message that was %q with %q by %s is in %v, and was to come to %v before", rule(), s.what, j.reason, j.key, j.exchange, now, before[i])
 				return
 			}
 		}
@@ -160,16 +164,16 @@ func TestNoStepOfADeclarationMakesALetterOfAMessageWithAttemptsLeft(t *testing.T
 	t.Parallel()
 	for _, x := range variants() {
 		whole, p := x.declared(t)
-		all := x.w.journeys(p)
+		all := x.w.journeys(p.plan)
 		before := whole.places(all)
-		newNetworkOf(x).walk(t, x.String()+", for the first time", p.steps(), all)
-		for _, part := range p.steps() {
+		newNetworkOf(x).walk(t, func() string { return x.String() + ", for the first time" }, p.steps, all)
+		for _, part := range p.steps {
 			n := whole.without(part)
 			again, err := x.onTopOf(n)
 			if err != nil {
 				t.Fatalf("%s, without %s: %v", x, part.what, err)
 			}
-			n.walk(t, fmt.Sprintf("%s, without %s", x, part.what), again.steps(), all)
+			n.walk(t, func() string { return fmt.Sprintf("%s, without %s", x, part.what) }, again.steps, all)
 			for i, places := range n.places(all) {
 				if !slices.Equal(places, before[i]) {
 					t.Errorf("%s, without %s: declared again, %+v leads to %v, want %v as before", x, part.what, all[i], places, before[i])
@@ -184,9 +188,9 @@ func TestNoStepOfADeclarationMakesALetterWhereSeveralExchangesAreGone(t *testing
 	t.Parallel()
 	for _, x := range variants() {
 		whole, p := x.declared(t)
-		all := x.w.journeys(p)
+		all := x.w.journeys(p.plan)
 		var exchanges []step
-		for _, part := range p.steps() {
+		for _, part := range p.steps {
 			if part.exchange != nil {
 				exchanges = append(exchanges, part)
 			}
@@ -205,7 +209,7 @@ func TestNoStepOfADeclarationMakesALetterWhereSeveralExchangesAreGone(t *testing
 			if err != nil {
 				t.Fatalf("%s, without %v: %v", x, names, err)
 			}
-			n.walk(t, fmt.Sprintf("%s, without %v", x, names), again.steps(), all)
+			n.walk(t, func() string { return fmt.Sprintf("%s, without %v", x, names) }, again.steps, all)
 		}
 	}
 }
@@ -221,10 +225,10 @@ func newNetworkOf(x variant) *network {
 
 // left is all that a declaration leaves for the next one to find, as text: what exists,
 // each part that somebody may delete, and the messages that are on their way.
-func (x variant) left(whole *network, p Plan) string {
+func (x variant) left(whole *network, p planned) string {
 	var text strings.Builder
 	fmt.Fprint(&text, x.w.Type, x.w.Existing, whole)
-	for _, part := range p.steps() {
+	for _, part := range p.steps {
 		switch {
 		case part.queue != nil:
 			fmt.Fprintf(&text, "\n%+v", *part.queue)
@@ -234,7 +238,7 @@ func (x variant) left(whole *network, p Plan) string {
 			fmt.Fprintf(&text, "\n%+v", *part.binding)
 		}
 	}
-	for _, j := range x.w.journeys(p) {
+	for _, j := range x.w.journeys(p.plan) {
 		fmt.Fprintf(&text, "\n%s %s %s", j.exchange, j.key, j.reason)
 	}
 	return text.String()
@@ -253,6 +257,7 @@ func TestNoStepOfAChangedDeclarationMakesALetterEither(t *testing.T) {
 			continue
 		}
 		tried[left] = true
+		journeys, parts := x.w.journeys(p.plan), append([]step{{what: "nothing"}}, p.steps...)
 		for _, y := range all {
 			if x.w.Type != y.w.Type || x.w.Existing != y.w.Existing || !y.v.AtLeast(x.v.Major, x.v.Minor) {
 				continue
@@ -263,13 +268,13 @@ func TestNoStepOfAChangedDeclarationMakesALetterEither(t *testing.T) {
 				}
 				continue
 			}
-			for _, part := range append([]step{{what: "nothing"}}, p.steps()...) {
+			for _, part := range parts {
 				n := whole.without(part)
 				again, err := y.onTopOf(n)
 				if err != nil {
 					continue // the wait 1 that told the form is gone
 				}
-				n.walk(t, fmt.Sprintf("%s, without %s, then %s", x, part.what, y), again.steps(), x.w.journeys(p))
+				n.walk(t, func() string { return fmt.Sprintf("%s, without %s, then %s", x, part.what, y) }, again.steps, journeys)
 			}
 		}
 	}
@@ -280,9 +285,9 @@ func TestNoStepOfAChangedDeclarationMakesALetterEither(t *testing.T) {
 func TestOneExchangeOrBindingThatIsGoneMakesNoLetter(t *testing.T) {
 	for _, x := range variants() {
 		whole, p := x.declared(t)
-		journeys := x.w.journeys(p)
+		journeys := x.w.journeys(p.plan)
 		before := whole.places(journeys)
-		for _, part := range p.steps() {
+		for _, part := range p.steps {
 			if part.queue != nil {
 				continue
 			}
@@ -303,12 +308,12 @@ func TestOneExchangeOrBindingThatIsGoneMakesNoLetter(t *testing.T) {
 func TestWhereMessagesGoWhoseQueueIsGone(t *testing.T) {
 	for _, x := range variants() {
 		whole, p := x.declared(t)
-		for _, part := range append(p.steps(), step{what: "the work queue", queue: &plannedQueue{Name: x.w.Name}}) {
+		for _, part := range slices.Concat(p.steps, []step{{what: "the work queue", queue: &plannedQueue{Name: x.w.Name}}}) {
 			if part.queue == nil {
 				continue
 			}
 			n := whole.without(part)
-			for _, j := range x.w.journeys(p) {
+			for _, j := range x.w.journeys(p.plan) {
 				was, now := whole.leads(j.exchange, j.key, j.reason), n.leads(j.exchange, j.key, j.reason)
 				switch gone := part.queue.Name; {
 				case slices.Contains(was, gone) && (gone == x.w.Name || gone == route.WaitQueue(x.w.Name, 1)):
@@ -328,7 +333,8 @@ func TestWhereMessagesGoWhoseQueueIsGone(t *testing.T) {
 // No exchange leads back to itself: neither by bindings nor by alternates.
 func TestNoWiringHasALoop(t *testing.T) {
 	for _, x := range variants() {
-		_, p := x.declared(t)
+		_, declared := x.declared(t)
+		p := declared.plan
 		next := map[string][]string{}
 		for _, e := range p.exchanges {
 			if alternate, ok := e.Args["alternate-exchange"].(string); ok {

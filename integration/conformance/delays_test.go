@@ -113,12 +113,7 @@ func TestDelayedToNobody(t *testing.T) {
 		x := topology.Exchange{Name: e.name("exchange")}
 		w := e.workQueue("work")
 		gone := e.workQueue("gone")
-		// The stranded queue belongs to a grain: with one of its own no other test's
-		// messages are in it.
-		own := topology.Delays{Grain: 20 * time.Millisecond, Max: time.Minute}
-		if e.queue == topology.Classic {
-			own.Grain = 30 * time.Millisecond
-		}
+		own := e.ownDelays(time.Minute)
 		if err := topology.Declare(e.Context(), e.conn, own, x, w, gone); err != nil {
 			e.Fatal(err)
 		}

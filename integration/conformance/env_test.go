@@ -133,6 +133,18 @@ func waits(s ...time.Duration) func(*topology.WorkQueue) {
 	return func(w *topology.WorkQueue) { w.Waits = s }
 }
 
+// lastShared is the longest grain of exact delays that tests share, and grains counts the longer ones, which a test
+// has to itself.
+const lastShared = 40 * time.Millisecond
+
+var grains atomic.Int64
+
+// ownDelays returns exact delays that the test may delete, or set policies on: their queues, and the stranded one
+// among them, belong to their grain, and no other test has it.
+func (e *env) ownDelays(maximum time.Duration) topology.Delays {
+	return topology.Delays{Grain: lastShared + time.Duration(grains.Add(1))*time.Millisecond, Max: maximum}
+}
+
 // declare declares and returns the plan; all of it is deleted at the end.
 func (e *env) declare(specs ...topology.Spec) topology.Plan {
 	e.Helper()

@@ -227,7 +227,7 @@ var (
 // shortly is the schedule of these tests, and permitted their exact delays, whose levels nobody deletes.
 var (
 	shortly   = delay.Schedule{50 * time.Millisecond, 100 * time.Millisecond}
-	permitted = topology.Delays{Grain: 40 * time.Millisecond, Max: time.Second}
+	permitted = topology.Delays{Grain: lastShared, Max: time.Second}
 )
 
 func (e *env) short(what string) topology.WorkQueue { return e.workQueue(what, waits(shortly...)) }

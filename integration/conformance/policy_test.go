@@ -69,10 +69,7 @@ func TestPoliciesThatBreakAPromise(t *testing.T) {
 		}
 		e.halt(c)
 
-		own := topology.Delays{Grain: 40 * time.Millisecond, Max: 100 * time.Millisecond} // the policy applies to no other test's
-		if e.queue == topology.Classic {
-			own.Grain = 50 * time.Millisecond
-		}
+		own := e.ownDelays(100 * time.Millisecond)
 		if plan, err = topology.NewPlan(conn.Server().Version, own); err != nil {
 			e.Fatal(err)
 		}
