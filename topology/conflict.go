@@ -47,7 +47,11 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 		e.Want, e.Have = argumentText(e.Argument, q.Args[e.Argument]), argumentText(e.Argument, have[e.Argument])
 	}
 	deleteIt := fmt.Sprintf("delete it (%s) and declare again", deleteQueue(vhost, q.Name))
-	again := "stop what publishes to it, let its consumers empty it, stop them, " + deleteIt
+	waits := ""
+	if q.role == workRole { // what ends its wait without the queue becomes a letter
+		waits = " and its waits"
+	}
+	again := "stop what publishes to it, let its consumers empty it" + waits + ", stop them, " + deleteIt
 	spec := "WorkQueue"
 	if w != nil {
 		spec, _ = w.spec()
@@ -167,9 +171,9 @@ func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) 
 		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
 			"choose another Lanes.Name; or stop what publishes to it, delete exchange %s, and declare again", strconv.Quote(name))
 	case kind == "exchange":
-		e.Advice = "use the kind it has, delete it and declare again, or choose another name"
+		e.Advice = "use the kind it has; or delete it and declare again, also what others have bound to it; or choose another name"
 	default:
-		e.Advice = fmt.Sprintf("empty it, delete it (%s) and declare again; or choose another name", deleteQueue(vhost, name))
+		e.Advice = fmt.Sprintf("stop what publishes to it, let its consumers empty it, and its waits if it has some, stop them, delete it (%s) and declare again; or choose another name", deleteQueue(vhost, name))
 	}
 	return e
 }

@@ -38,7 +38,7 @@ func (c *caller) learnForms(d *declaration, have *observed) error {
 			have.unseen = append(have.unseen, more.unseen...)
 		}
 		if have.parts[one] {
-			if err := c.learnForm(plan, one, have); err != nil {
+			if err := c.learnForm(d, plan, one, have); err != nil {
 				return err
 			}
 		}
@@ -58,33 +58,44 @@ func (p Plan) unseenTargets(exist map[part]bool) (unseen []string) {
 	return unseen
 }
 
-// learnForm finds out the form of a part, unless others declare it.
-func (c *caller) learnForm(p Plan, at part, have *observed) error {
+// learnForm finds out the form of a part, unless others declare it. A part that is gone by then is missing, and
+// one that the user may not declare is unseen. A refusal of its form that cannot be read is an error: the part
+// differs, and nothing tells in what.
+func (c *caller) learnForm(d *declaration, p Plan, at part, have *observed) error {
+	var err error
 	for _, q := range p.queues {
 		if at == (part{"queue", q.Name}) {
-			return c.learnQueue(q, have)
+			have.queues[q.Name], err = c.formOfQueue(q)
 		}
 	}
 	for _, e := range p.exchanges {
 		if at == (part{"exchange", e.Name}) {
-			return c.learnExchange(e, have)
+			have.exchanges[e.Name], err = c.formOfExchange(d.version, e, have)
 		}
+	}
+	if err == nil {
+		return nil
+	}
+	have.lose(at)
+	var why *amqp.Error
+	switch isRefusal := errors.As(err, &why) && why.Server && why.Recover; {
+	case !isRefusal, why.Code == amqp.PreconditionFailed:
+		return err
+	case !ask.IsGone(why):
+		have.parts[at] = true
+		have.unseen = append(have.unseen, fmt.Sprintf("form of %s: %s", at, why.Reason))
 	}
 	return nil
 }
 
-func (c *caller) learnQueue(q plannedQueue, have *observed) error {
-	at := part{"queue", q.Name}
+// formOfQueue returns the form that a queue has, which the broker's refusals tell.
+func (c *caller) formOfQueue(q plannedQueue) (management.Form, error) {
+	form, args := management.Form{Name: q.Name, Durable: true}, q.Args
 	refused, err := c.declareOnceMore(lookForQueue(q.Name, ""), declareQueue(q))
-	form := management.Form{Name: q.Name, Durable: true}
-	args := q.Args
 	switch {
 	case err != nil:
-		return err
+		return form, err
 	case refused == nil:
-	case ask.IsGone(refused):
-		have.lose(at)
-		return nil
 	case refused.Code == amqp.ResourceLocked:
 		form.Exclusive = true
 	case refused.Code == amqp.PreconditionFailed:
@@ -94,71 +105,95 @@ func (c *caller) learnQueue(q plannedQueue, have *observed) error {
 		case "auto_delete":
 			form.AutoDelete = true
 		default:
-			var why *amqp.Error
-			switch args, err = c.argumentsOf(q, refused); {
-			case err == nil:
-			case errors.Is(err, connection.ErrSessionLost), !errors.As(err, &why):
-				return err
-			case ask.IsGone(why):
-				have.lose(at)
-				return nil
-			default:
-				have.unseen = append(have.unseen, fmt.Sprintf("arguments of %s: %s", at, why.Reason))
-				return nil
+			if args, err = c.argumentsOf(q, refused); err != nil {
+				return form, err
 			}
 		}
 	default:
-		have.unseen = append(have.unseen, fmt.Sprintf("arguments of %s: %s", at, refused.Reason))
-		return nil
+		return form, refused
 	}
 	form.Arguments = asAnswer(args)
 	form.Type, _ = args["x-queue-type"].(string)
-	have.queues[q.Name] = form
-	return nil
+	return form, nil
 }
 
-// learnExchange finds out the form of an exchange. The broker names one difference, and one is enough: its
+// formOfExchange returns the form that an exchange has. The broker names one difference, and one is enough: its
 // form is that which is planned otherwise.
-func (c *caller) learnExchange(e plannedExchange, have *observed) error {
-	at := part{"exchange", e.Name}
-	if !slices.Contains([]string{amqp.ExchangeTopic, amqp.ExchangeDirect, amqp.ExchangeFanout, amqp.ExchangeHeaders}, e.Kind) {
-		have.unseen = append(have.unseen, fmt.Sprintf("form of %s: its kind %s is that of a plugin, and a broker of 3.x without it would end the connection", at, e.Kind))
-		return nil
-	}
-	refused, err := c.declareOnceMore(lookForExchange(e.Name, ""), declareExchange(e))
+func (c *caller) formOfExchange(v connection.Version, e plannedExchange, have *observed) (management.Exchange, error) {
 	form := management.Exchange{Name: e.Name, Type: e.Kind, Durable: true, Arguments: asAnswer(e.Args)}
+	if !isKindOfAMQP(e.Kind) {
+		var err error
+		if form.Type, err = c.kindOf(e); err != nil || form.Type != e.Kind {
+			return form, err
+		}
+		if !v.AtLeast(4, 0) {
+			have.unseen = append(have.unseen, fmt.Sprintf("lifetime and alternate of exchange %q: its kind %s is that of a plugin, and a broker of 3.x that has it no longer would end the connection", e.Name, e.Kind))
+			return form, nil
+		}
+	}
+	declare := declareExchange(e)
+	refused, err := c.declareOnceMore(lookForExchange(e.Name, ""), declare)
 	switch {
 	case err != nil:
-		return err
+		return form, err
 	case refused == nil:
-	case ask.IsGone(refused):
-		have.lose(at)
-		return nil
-	case refused.Code == amqp.PreconditionFailed:
-		switch argument, value := flagIn(refused); argument {
-		case "type":
-			form.Type = value
-		case "durable":
-			form.Durable = false
-		case "auto_delete":
-			form.AutoDelete = true
-		case "internal":
-			form.Internal = true
-		case "alternate-exchange":
-			form.Arguments = map[string]any{}
-			if value != none {
-				form.Arguments["alternate-exchange"] = value
-			}
-		default:
-			have.unseen = append(have.unseen, fmt.Sprintf("form of %s: %s", at, refused.Reason))
-			return nil
+		return form, nil
+	case refused.Code != amqp.PreconditionFailed:
+		return form, refused
+	}
+	switch argument, value := flagIn(refused); argument {
+	case "type":
+		form.Type = value
+	case "durable":
+		form.Durable = false
+	case "auto_delete":
+		form.AutoDelete = true
+	case "internal":
+		form.Internal = true
+	case "alternate-exchange":
+		form.Arguments = map[string]any{}
+		if value != none {
+			form.Arguments["alternate-exchange"] = value
 		}
 	default:
-		have.unseen = append(have.unseen, fmt.Sprintf("form of %s: %s", at, refused.Reason))
-		return nil
+		return form, declare.explain(refused)
 	}
-	have.exchanges[e.Name] = form
-	return nil
+	return form, nil
+}
+
+func isKindOfAMQP(kind string) bool {
+	return slices.Contains([]string{amqp.ExchangeTopic, amqp.ExchangeDirect, amqp.ExchangeFanout, amqp.ExchangeHeaders}, kind)
+}
+
+// kindOf returns the kind of an exchange that is planned as one of a plugin's kind. A broker of 3.x without that plugin
+// ends the connection of whoever declares it, so it is declared as a fanout, which it is not: the refusal names the kind that it
+// has. Of an exchange that has gone since the look nothing is made either, because the alternate is no name: the
+// broker compares an exchange that exists, the kind first, and checks only a new one
+// (3.10, 4.0, 4.3: TestKindsOfPlugins).
+func (c *caller) kindOf(e plannedExchange) (string, error) {
+	look := lookForExchange(e.Name, "")
+	refused, err := c.declareOnceMore(look, declareExchange(plannedExchange{Name: e.Name, Kind: amqp.ExchangeFanout, Args: amqp.Table{"alternate-exchange": int32(0)}}))
+	switch {
+	case err != nil:
+		return "", err
+	case refused == nil:
+		return amqp.ExchangeFanout, nil
+	case refused.Code != amqp.PreconditionFailed:
+		return "", refused
+	}
+	switch argument, value := flagIn(refused); argument {
+	case "type":
+		return value, nil
+	case "":
+		gone, err := c.do(func(ch *amqp.Channel) error { return look.call(ch, false) })
+		if err == nil && gone == nil {
+			err = refusal("exchange", e.Name, refused)
+		} else if err == nil {
+			err = gone
+		}
+		return "", err
+	}
+	return amqp.ExchangeFanout, nil // it differs in less
 }
 
 // declareOnceMore declares a part that exists. Behind the look, on one channel, nothing is made of a part that is

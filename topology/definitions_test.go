@@ -107,6 +107,7 @@ func TestVerifyDefinitionsOfAQueueOfOthers(t *testing.T) {
 	policy := func(name, pattern string) string {
 		return `{"vhost":"/","name":"` + name + `","pattern":"` + pattern + `","apply-to":"queues","priority":0,"definition":{"dead-letter-exchange":"x"}}`
 	}
+	higher := strings.NewReplacer("dead-letter-exchange", "queue-leader-locator", `"priority":0`, `"priority":1`).Replace(policy("q", "legacy"))
 	for _, tt := range []struct {
 		rule, policies string
 		missing        bool
@@ -115,6 +116,7 @@ func TestVerifyDefinitionsOfAQueueOfOthers(t *testing.T) {
 		{"no policy", "", true, "? queues and exchanges that are not durable"},
 		{"a policy", policy("p", "^legacy$"), false, "? queues and exchanges that are not durable"},
 		{"a pattern that Go does not have", policy("p", `^(?!amq\\.).*`), false, `? policy "p": its pattern has what`},
+		{"such a pattern of a lower priority", policy("p", `^(?!amq\\.).*`) + "," + higher, true, "? queues and exchanges that are not durable"},
 		{"two of one priority", strings.Replace(policy("p", "legacy"), "dead-letter-exchange", "alternate-exchange", 1) + "," + policy("q", "legacy"), false, `? policies "p" and "q"`},
 	} {
 		file := `{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"}],"exchanges":[],"bindings":[],"policies":[` + tt.policies + `],

@@ -217,19 +217,25 @@ func TestDriftAsTextAndJSON(t *testing.T) {
 // What VerifyByDeclaring does not declare is unseen.
 func TestVerifyByDeclaringSaysWhatItDoesNotDeclare(t *testing.T) {
 	s := start(t, "4.3")
-	s.declare(topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "orders"}, topology.WorkQueue{Name: "theirs"})
-	for rule, tt := range map[string]struct {
-		spec topology.Spec
-		want string
-	}{
-		"an exchange of a plugin":                {topology.Exchange{Name: "shop", Kind: "x-consistent-hash"}, `? form of exchange "shop": its kind x-consistent-hash is that of a plugin`},
-		"a target of delays that others declare": {topology.Delays{Queues: []string{"theirs"}}, `? arguments of queue "theirs", which messages are delayed to: others declare it`},
-	} {
-		drift, err := topology.VerifyByDeclaring(t.Context(), s.conn, tt.spec, topology.WorkQueue{Name: "orders"})
-		if text := drift.String(); err != nil || !strings.Contains(text, tt.want) || strings.Contains(text, "~") {
-			t.Errorf("%s: %v\n%s\nwant %s", rule, err, text, tt.want)
-		}
+	s.declare(topology.WorkQueue{Name: "orders"}, topology.WorkQueue{Name: "theirs"})
+	drift, err := topology.VerifyByDeclaring(t.Context(), s.conn, topology.Delays{Queues: []string{"theirs"}}, topology.WorkQueue{Name: "orders"})
+	if text := drift.String(); err != nil || !strings.Contains(text, `? arguments of queue "theirs", which messages are delayed to: others declare it`) || strings.Contains(text, "~") {
+		t.Errorf("%v\n%s\nwant the arguments of the target unseen", err, text)
 	}
+}
+
+// An exchange that is planned as one of a plugin's kind, and is of a kind of AMQP. A broker without the plugin ends no connection over it.
+func TestVerifyByDeclaringOfAKindOfAPlugin(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		for _, kind := range []string{"topic", "fanout"} {
+			have, planned := topology.Exchange{Name: "an exchange of kind " + kind, Kind: kind}, topology.Exchange{Name: "an exchange of kind " + kind, Kind: "x-consistent-hash"}
+			s.declare(have)
+			drift, err := topology.VerifyByDeclaring(s.Context(), s.conn, planned)
+			if err != nil || len(drift.Differences) != 1 || drift.Differences[0].Code != "exchange-kind" || drift.Differences[0].Found != "type "+kind {
+				s.Errorf("%v\n%s\nwant that it is of kind %s", err, drift, kind)
+			}
+		}
+	})
 }
 
 // A queue that somebody deletes while VerifyByDeclaring asks for its arguments is missing.
@@ -254,6 +260,45 @@ func TestVerifyByDeclaringOfAQueueThatGoesMeanwhile(t *testing.T) {
 	if _, there := s.Queue("orders"); there {
 		t.Error("the queue was made")
 	}
+}
+
+// A refusal of another form in words that nobody knows is an error: the part differs, and in what is not known.
+func TestVerifyByDeclaringDoesNotPassOverARefusalThatItCannotRead(t *testing.T) {
+	for rule, have := range map[string]func(s *server){
+		"a queue": func(s *server) { s.deleteQueue("orders"); s.rawQueue("orders", amqp.Table{"x-queue-type": "quorum"}) },
+		"an exchange": func(s *server) {
+			s.on(func(ch *amqp.Channel) error { return ch.ExchangeDelete("shop", false, false) })
+			s.declare(topology.Exchange{Name: "shop", Kind: "fanout"})
+		},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s := start(t, "4.3")
+			specs := []topology.Spec{topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "orders"}}
+			s.declare(specs...)
+			have(s)
+			conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Heartbeat: heartbeat, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				socket, err := s.Dial(ctx, network, address)
+				return rewording{socket}, err
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			drift, err := topology.VerifyByDeclaring(t.Context(), conn, specs...)
+			if err == nil || !strings.Contains(err.Error(), "not the same arg") {
+				t.Errorf("%v\n%s\nwant the refusal as an error", err, drift)
+			}
+		})
+	}
+}
+
+// rewording has a broker refuse other arguments in other words.
+type rewording struct{ net.Conn }
+
+func (c rewording) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	copy(b[:n], bytes.ReplaceAll(b[:n], []byte("inequivalent arg"), []byte("not the same arg")))
+	return n, err
 }
 
 // onRefusal does something when the broker has refused other arguments, before the client hears of it.

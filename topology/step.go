@@ -282,10 +282,10 @@ func (c *caller) all(steps []step) (at step, refused *amqp.Error, err error) {
 }
 
 // isUnknownKind reports whether the broker ended the connection because of the kind
-// of an exchange, as those of 3.x do.
+// of an exchange, as those of 3.x do: "unknown exchange type", and "invalid exchange type" once its plugin is disabled.
 func isUnknownKind(err error) bool {
 	var reason *amqp.Error
-	return errors.As(err, &reason) && reason.Server && reason.Code == amqp.CommandInvalid && strings.Contains(reason.Reason, "unknown exchange type")
+	return errors.As(err, &reason) && reason.Server && reason.Code == amqp.CommandInvalid && strings.Contains(reason.Reason, "exchange type")
 }
 
 // oneByOne does the steps one after the other, and so finds out which of them is

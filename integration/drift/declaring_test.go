@@ -88,7 +88,7 @@ func TestFormsThatTheUserMayNotDeclare(t *testing.T) {
 		t.Cleanup(func() { _, _ = v.call(context.Background(), http.MethodDelete, "users/"+url.PathEscape(reader), nil) })
 		v.must(http.MethodPut, "permissions/"+v.path()+"/"+url.PathEscape(reader), topology.Permissions{Configure: "^$", Write: "^$", Read: ".*"})
 		drift, err := topology.VerifyByDeclaring(t.Context(), v.connectAs(url.UserPassword(reader, "secret"), ""), wirings["orders"]...)
-		if err != nil || len(drift.Differences) > 0 || !strings.Contains(drift.String(), `? arguments of queue "orders": ACCESS_REFUSED`) {
+		if err != nil || len(drift.Differences) > 0 || !strings.Contains(drift.String(), `? form of queue "orders": ACCESS_REFUSED`) {
 			t.Errorf("a user who may not declare: %v\n%s", err, drift)
 		}
 	})

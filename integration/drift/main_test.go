@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -44,6 +45,25 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// eachOwn runs a test on a broker of its own of each version, which keeps a dead letter that it cannot deliver for 2 s.
+func eachOwn(t *testing.T, name string, test func(t *testing.T, n *nodes.Node)) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			b, err := broker.Start(t.Context(), broker.Options{Version: version, Name: "rehop-drift-" + name, LetterTimeout: 2 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := b.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			test(t, &nodes.Node{Broker: b})
+		})
+	}
 }
 
 // onEachVersion runs a test on a broker of each version, side by side.

@@ -212,18 +212,26 @@ func (p definedPolicy) rule() rule {
 }
 
 // of returns the policy that applies to a queue: one of the highest priority. It also returns why that may be
-// another one, "" if it is not.
+// another one, "" if it is not. A policy that cannot be read may be that only if its priority is as high.
 func (all rules) of(d *Definitions, q Form) (one rule, unsure string) {
+	var able rules // by their kind of queue
 	for _, r := range all {
+		if slices.Contains([]string{"all", "queues", q.Type + "_queues"}, r.applyTo) || r.applyTo == "streams" && q.Type == "stream" {
+			able = append(able, r)
+		}
+	}
+	slices.SortStableFunc(able, func(a, b rule) int { return cmp.Compare(b.priority, a.priority) })
+	for _, r := range able {
 		why := ""
 		switch {
-		case !slices.Contains([]string{"all", "queues", q.Type + "_queues"}, r.applyTo) && (r.applyTo != "streams" || q.Type != "stream"):
+		case one.name != "" && r.priority < one.priority:
+			return one, unsure
 		case r.pattern == nil:
 			why = fmt.Sprintf("policy %q: its pattern has what Go's regular expressions do not", r.name)
 		case !r.pattern.MatchString(q.Name):
-		case one.name != "" && r.priority == one.priority:
+		case one.name != "":
 			why = fmt.Sprintf("policies %q and %q: both match queue %q, with the same priority, and the broker takes either", one.name, r.name, q.Name)
-		case one.name == "" || r.priority > one.priority:
+		default:
 			one = r
 		}
 		if why != "" {

@@ -81,6 +81,12 @@ func TestPoliciesOfDefinitions(t *testing.T) {
 		{"two of one priority", policy("p", "o", "all", 1, `{}`) + "," + policy("q", "o", "all", 1, `{}`), "", `"p" "" map[]`, `policies "p" and "q": both match queue "orders"`},
 		{"a pattern that Go does not have, for exchanges", policy("p", "^(?!amq)", "exchanges", 1, `{"alternate-exchange":"x"}`), "", `"" "" map[]`, ""},
 		{"a pattern that Go does not have", policy("p", "^(?!amq)", "all", 1, `{"expires":1}`), "", `"" "" map[]`, `policy "p": its pattern has what`},
+		{"one before a policy of its priority", policy("p", "^(?!amq)", "all", 1, `{"expires":1}`) + "," + policy("q", "o", "all", 1, `{"max-length":5}`), "", `"q" "" map[max-length:5]`, `policy "p": its pattern has what`},
+		{"one behind a policy of its priority", policy("q", "o", "all", 1, `{"max-length":5}`) + "," + policy("p", "^(?!amq)", "all", 1, `{"expires":1}`), "", `"q" "" map[max-length:5]`, `policy "p": its pattern has what`},
+		{"one of a higher priority", policy("q", "o", "all", 1, `{"max-length":5}`) + "," + policy("p", "^(?!amq)", "all", 2, `{"expires":1}`), "", `"q" "" map[max-length:5]`, `policy "p": its pattern has what`},
+		{"one of a lower priority, before", policy("p", "^(?!amq)", "all", 0, `{"expires":1}`) + "," + policy("q", "o", "all", 1, `{"max-length":5}`), "", `"q" "" map[max-length:5]`, ""},
+		{"one of a lower priority, behind", policy("q", "o", "all", 1, `{"max-length":5}`) + "," + policy("p", "^(?!amq)", "all", 0, `{"expires":1}`), "", `"q" "" map[max-length:5]`, ""},
+		{"two of a lower priority", policy("p", "o", "all", 1, `{}`) + "," + policy("q", "o", "all", 1, `{}`) + "," + policy("r", "o", "all", 2, `{"max-length":5}`), "", `"r" "" map[max-length:5]`, ""},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			d, err := ParseDefinitions(fmt.Appendf(nil, aFile, "["+tt.policies+"]", "["+tt.operators+"]"), "a")

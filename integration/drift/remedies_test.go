@@ -1,0 +1,522 @@
+package drift
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/integration/nodes"
+	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/topology"
+)
+
+// remedy is a difference, and the steps that its remedy prints.
+type remedy struct {
+	code topology.DriftCode
+	says string // a part of the remedy
+	want []topology.Spec
+
+	// before makes the difference, and begins what publishes and consumes meanwhile.
+	before func(r *repair)
+
+	// steps does what the remedy says, and leaves consumers for all that is on its way.
+	steps func(r *repair)
+
+	dlqs []string // of dead letters, orders.dlq by default
+	from string   // the first version that has such a difference, "" for any
+	left bool     // the steps leave another difference, which steps looks at
+}
+
+// repair is the work on one difference.
+type repair struct {
+	*traffic
+	remedy
+	is3   bool
+	found topology.Difference
+}
+
+var (
+	briefly = delay.Schedule{300 * time.Millisecond, 400 * time.Millisecond}
+	orders  = topology.WorkQueue{Name: "orders", Waits: briefly, Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}}
+	alone   = []topology.Spec{shop, orders}
+)
+
+func of(w topology.WorkQueue, change func(*topology.WorkQueue)) topology.WorkQueue {
+	change(&w)
+	return w
+}
+
+// remedies has one entry for each remedy of a difference whose steps touch what messages are in, or on their way through.
+//
+// Others are run elsewhere: what Declare adds, by TestPartDeleted and TestSeveralExchangesDeleted; the command for permissions, by
+// TestPermissionsOfTheUser; the policies of queues from before 4.0 and 4.3, and of a queue of others without another policy, by
+// TestOldFormPolicy, TestAQueueFromBefore43WithASingleActiveConsumer and TestDeadLettersByPolicy; the command for leaders,
+// by TestLeadersOfShards. An upgrade is not run.
+var remedies = map[string]remedy{
+	"a work queue of another type":       replaced(of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic }), "queue-type", "to have type quorum, stop what publishes to it, let its consumers empty it and its waits"),
+	"a work queue with another argument": replaced(of(orders, func(w *topology.WorkQueue) { w.SingleActiveConsumer = true }), "queue-arguments", "stop what publishes to it, let its consumers empty it and its waits"),
+	"the other type is meant": {code: "queue-type", says: `set WorkQueue.Type to "classic"`, want: alone,
+		before: func(r *repair) {
+			classic := of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic })
+			r.declare(shop, classic)
+			r.consume(classic)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.want = []topology.Spec{shop, of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic })}
+			r.declare(r.want...)
+		}},
+	"a work queue that others declared": {code: "queue-arguments", says: "set WorkQueue.Existing", want: alone,
+		before: func(r *repair) {
+			r.declare(shop)
+			r.put("queues", "orders", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum", "x-dead-letter-exchange": "theirs"}})
+			r.must(http.MethodPost, binding{Source: "shop", Destination: "orders", DestinationType: "queue"}.path(r.vhost), map[string]any{"routing_key": "order.#"})
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			theirs := topology.WorkQueue{Name: "orders", Existing: true, Waits: briefly}
+			r.want = []topology.Spec{shop, theirs}
+			r.declare(r.want...)
+			r.consume(theirs)
+		}},
+	"a work queue that does not last": {code: "queue-lifetime", says: "stop what publishes to it, let its consumers empty it, and its waits if it has some, stop them, delete it", want: alone,
+		before: func(r *repair) {
+			r.declare(alone...)
+			r.must(http.MethodDelete, "queues/"+r.path()+"/orders", nil)
+			r.put("queues", "orders", queue{Arguments: map[string]any{"x-queue-type": "classic"}})
+			r.must(http.MethodPost, binding{Source: "shop", Destination: "orders", DestinationType: "queue"}.path(r.vhost), map[string]any{"routing_key": "order.#"})
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.stopPublishing()
+			r.take("orders") // by a consumer that can read it
+			r.run()
+			r.declare(alone...)
+			r.consume(orders)
+			r.publish("shop", "order.2")
+		}},
+	"letters of another age": {code: "queue-arguments", says: "stop what publishes to it, let its consumers empty it, stop them, delete it",
+		want: []topology.Spec{shop, orders, topology.DeadLetterQueue{Name: "orders.dlq", MaxAge: 2 * time.Hour}},
+		before: func(r *repair) {
+			r.declare(shop, orders, topology.DeadLetterQueue{Name: "orders.dlq", MaxAge: time.Hour})
+			r.consume(orders)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.stopConsuming() // which publishes to it; what publishes to the work queue goes on
+			r.take("orders.dlq")
+			r.run()
+			r.declare(r.want...)
+			r.consume(orders)
+		}},
+	"a wait that does not fit the others": {code: "queue-arguments", says: "when no message waits in it, delete it", want: alone,
+		before: func(r *repair) {
+			former := topology.EngineCarry
+			if r.is3 {
+				former = topology.EngineRepublish
+			}
+			r.declare(shop, of(orders, func(w *topology.WorkQueue) { w.Engine = former }))
+			r.must(http.MethodDelete, "queues/"+r.path()+"/orders.wait.1", nil)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.empty("orders.wait.2")
+			r.run()
+			r.declare(alone...)
+			r.consume(orders)
+		}},
+	"a wait that nothing plans, in no form of ours": {code: "queue-arguments", says: "when no message waits in it", want: alone,
+		before: func(r *repair) {
+			r.declare(alone...)
+			r.put("queues", "orders.wait.3", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "classic", "x-max-length": 5}})
+			r.consume(orders)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.empty("orders.wait.3")
+			r.run()
+			r.declare(alone...)
+		}},
+	"waits of an earlier schedule": {code: "queue-extra", says: "when no process has the schedule that uses it, and it is empty", want: alone,
+		before: func(r *repair) {
+			former := of(orders, func(w *topology.WorkQueue) {
+				w.Waits = delay.Schedule{300 * time.Millisecond, 400 * time.Millisecond, 200 * time.Millisecond}
+			})
+			r.declare(shop, former)
+			r.consume(former)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.declare(alone...)
+			r.consume(orders) // a roll-out: the former one goes
+			r.consuming[0]()
+			r.consuming = r.consuming[1:]
+			r.more()
+			poll.Until(r, time.Minute, "the wait is empty", func() bool { return r.all("orders.wait.3") == 0 })
+			r.run()
+		}},
+	"waits of an earlier schedule, by DeleteWaits": {code: "queue-extra", says: "topology.DeleteWaits", want: alone,
+		before: func(r *repair) {
+			former := of(orders, func(w *topology.WorkQueue) {
+				w.Waits = delay.Schedule{300 * time.Millisecond, 400 * time.Millisecond, 200 * time.Millisecond}
+			})
+			r.declare(shop, former)
+			r.consume(former)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			former := of(orders, func(w *topology.WorkQueue) {
+				w.Waits = delay.Schedule{300 * time.Millisecond, 400 * time.Millisecond, 200 * time.Millisecond}
+			})
+			r.declare(alone...)
+			r.stopConsuming()
+			r.consume(orders)
+			poll.Until(r, time.Minute, "the wait is empty", func() bool { return r.all("orders.wait.3") == 0 })
+			if r.is3 {
+				r.stopConsuming() // by carry they consume the waits
+			}
+			if err := topology.DeleteWaits(r.Context(), r.conn, former, orders); err != nil {
+				r.Error(err)
+			}
+			if r.is3 {
+				r.consume(orders)
+			}
+		}},
+	"an exchange of the wiring that does not last": exchangeOf("orders.rehop.return"),
+	"an exchange of the user that does not last":   exchangeOf("shop"),
+	"other lanes": {code: "exchange-arguments", says: "stop what publishes to it, delete exchange", dlqs: []string{"sms.vip.dlq", "sms.bulk.dlq", "sms.dlq"}, left: true,
+		want: []topology.Spec{shop, manyLanes(true)},
+		before: func(r *repair) {
+			r.declare(shop, manyLanes(false))
+			r.consume(manyLanes(false))
+			r.publish("shop", "sms.1")
+		},
+		steps: func(r *repair) {
+			r.stopPublishing()
+			r.must(http.MethodDelete, "exchanges/"+r.path()+"/sms.lanes", nil)
+			r.declare(r.want...)
+			r.publish("shop", "sms.2")
+			r.stopConsuming()
+			r.consume(manyLanes(true))
+			// The queue of dead letters of each lane is left, and has a remedy of its own.
+			for _, d := range r.verify(r.conn, r.want...).Differences {
+				if d.Code != "queue-extra" || !strings.HasSuffix(d.Name, ".dlq") || !strings.Contains(d.Remedy, "send its messages back or take them") {
+					if d.Class != topology.DriftExtra {
+						r.Errorf("after the steps: %+v", d)
+					}
+					continue
+				}
+				r.take(d.Name)
+				r.found = d
+				r.run()
+			}
+			r.dlqs = []string{"sms.dlq"}
+		}},
+	"a binding too many": {code: "binding-extra", says: "unbind it", want: alone,
+		before: func(r *repair) {
+			r.declare(alone...)
+			r.must(http.MethodPost, binding{Source: "shop", Destination: "orders", DestinationType: "queue"}.path(r.vhost), map[string]any{"routing_key": "bill.#"})
+			r.consume(orders)
+			r.publish("shop", "order.1", "bill.1")
+		},
+		steps: func(r *repair) {
+			if err := r.unbind(binding{Source: "shop", Destination: "orders", DestinationType: "queue", RoutingKey: "bill.#", Arguments: map[string]any{}}); err != nil {
+				r.Fatal(err)
+			}
+		}},
+	"shards of a larger Count": {code: "queue-extra", says: "consume the larger Count until it and its waits are empty", want: []topology.Spec{shards(2)},
+		dlqs: []string{"orders.00.dlq", "orders.01.dlq", "orders.02.dlq", "orders.0.dlq", "orders.1.dlq", "orders.2.dlq", "orders.dlq"}, left: true,
+		before: func(r *repair) {
+			r.declare(shards(3))
+			r.consume(shards(3))
+			r.publish("", shards(3).WorkQueues()[0].Name, shards(3).WorkQueues()[1].Name, shards(3).WorkQueues()[2].Name)
+		},
+		steps: func(r *repair) {
+			r.stopPublishing()
+			last := shards(3).WorkQueues()[2]
+			r.publish("", shards(3).WorkQueues()[0].Name, shards(3).WorkQueues()[1].Name)
+			r.empty(last.Name, last.Name+".wait.1", last.Name+".wait.2")
+			r.stopConsuming()
+			r.empty(last.Name, last.Name+".wait.1", last.Name+".wait.2")
+			for _, d := range r.verify(r.conn, r.want...).Differences {
+				if d.Kind == "queue" && strings.HasPrefix(d.Name, last.Name) && d.Class == topology.DriftExtra {
+					if strings.HasSuffix(d.Name, ".dlq") {
+						r.take(d.Name)
+					}
+					r.found = d
+					r.run()
+				}
+			}
+			r.consume(shards(2))
+			r.dlqs = nil
+			for _, w := range shards(2).WorkQueues() {
+				r.dlqs = append(r.dlqs, w.DeadLetterQueue().Name)
+			}
+		}},
+	"a shard that nobody reads": {code: "shard-unread", says: "declare and consume the larger Count until they are done", want: []topology.Spec{shards(2)}, left: true,
+		before: func(r *repair) {
+			r.declare(shards(3))
+			r.publish("", shards(3).WorkQueues()[2].Name)
+		},
+		steps: func(r *repair) {
+			r.stopPublishing()
+			last := shards(3).WorkQueues()[2]
+			r.declare(shards(3))
+			r.consume(shards(3))
+			r.empty(last.Name, last.Name+".wait.1", last.Name+".wait.2")
+			r.stopConsuming()
+			r.empty(last.Name, last.Name+".wait.1", last.Name+".wait.2")
+			r.declare(shards(2))
+			r.consume(shards(2))
+			r.dlqs = nil
+			for _, w := range shards(3).WorkQueues() {
+				r.dlqs = append(r.dlqs, w.DeadLetterQueue().Name)
+			}
+		}},
+	"a policy, whose pattern is narrowed": policed(func(r *repair) {
+		r.policy("theirs", 0, "^others", map[string]any{"max-length": 100000})
+	}),
+	"a policy, whose entry is taken away": policed(func(r *repair) {
+		r.policy("theirs", 0, "^orders", map[string]any{"queue-leader-locator": "client-local"})
+	}),
+	"no dead letters beside another policy": {code: "policy-missing", says: "give this queue alone one with the entries of policy", want: []topology.Spec{shop, topology.WorkQueue{Name: "legacy", Existing: true, Waits: briefly}},
+		dlqs: []string{"legacy.dlq"},
+		before: func(r *repair) {
+			entries := map[string]any{"max-length": 100000}
+			if r.is3 { // where no queue has a limit by itself
+				entries["delivery-limit"] = 20
+			}
+			r.policy("theirs", 0, `^legacy(\.of\.others)?$`, entries)
+			for _, name := range []string{"legacy", "legacy.of.others"} {
+				r.put("queues", name, queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
+				poll.Until(r, time.Minute, "the policy applies to "+name, func() bool { return r.policyOf(name) == "theirs" })
+			}
+			r.declare(r.want...)
+			r.consume(topology.WorkQueue{Name: "legacy", Existing: true, Waits: briefly})
+			r.publish("", "legacy")
+		},
+		steps: func(r *repair) {
+			r.run()
+			poll.Until(r, time.Minute, "its own policy applies", func() bool { return r.policyOf("legacy") == "rehop legacy" })
+			if got := r.policyOf("legacy.of.others"); got != "theirs" {
+				r.Errorf("the queue of others has policy %q", got)
+			}
+			if q := string(r.must(http.MethodGet, "queues/"+r.path()+"/legacy", nil)); !strings.Contains(q, `"max-length":100000`) {
+				r.Errorf("the entries of the other policy are gone: %s", q)
+			}
+		}},
+	"too few queues allowed": {code: "queue-limit", says: "raise the limit max-queues", want: []topology.Spec{shop, orders, topology.WorkQueue{Name: "bills", Waits: briefly}},
+		before: func(r *repair) {
+			r.declare(alone...)
+			r.must(http.MethodPut, "vhost-limits/"+r.path()+"/max-queues", map[string]any{"value": 5})
+			r.consume(orders)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.must(http.MethodPut, "vhost-limits/"+r.path()+"/max-queues", map[string]any{"value": 50})
+			r.declare(r.want...)
+		}},
+	"a policy that keeps a queue for a consumer that is gone": {code: "consumer-held", says: "set consumer-disconnected-timeout to 5000 in this policy", from: "4.3",
+		want: []topology.Spec{shop, of(orders, func(w *topology.WorkQueue) { w.SingleActiveConsumer = true })},
+		before: func(r *repair) {
+			r.put("queues", "orders", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum", "x-dead-letter-exchange": "orders.rehop.dlx", "x-dead-letter-strategy": "at-least-once",
+				"x-overflow": "reject-publish", "x-delivery-limit": 20, "x-single-active-consumer": true}}) // as one from before 4.3
+			r.policy("theirs", 0, "^orders$", map[string]any{"consumer-disconnected-timeout": 70000})
+			poll.Until(r, time.Minute, "the policy applies", func() bool { return r.policyOf("orders") == "theirs" })
+			r.declare(r.want...)
+			r.consume(of(orders, func(w *topology.WorkQueue) { w.SingleActiveConsumer = true }))
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.policy("theirs", 0, "^orders$", map[string]any{"consumer-disconnected-timeout": 5000})
+		}},
+}
+
+// replaced is the remedy for a work queue that is declared anew.
+func replaced(former topology.WorkQueue, code topology.DriftCode, says string) remedy {
+	return remedy{code: code, says: says, want: alone,
+		before: func(r *repair) {
+			r.declare(shop, former)
+			r.consume(former)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.stopPublishing()
+			r.emptied("orders.dlq")
+			r.stopConsuming()
+			r.run()
+			r.declare(alone...)
+			r.consume(orders)
+			r.publish("shop", "order.2")
+		}}
+}
+
+// exchangeOf is the remedy for an exchange that is not durable.
+func exchangeOf(name string) remedy {
+	return remedy{code: "exchange-lifetime", says: "declare again", want: alone,
+		before: func(r *repair) {
+			r.declare(alone...)
+			whole := r.definitions()
+			for _, x := range whole.Exchanges {
+				if x.Name == name {
+					r.must(http.MethodDelete, "exchanges/"+r.path()+"/"+name, nil)
+					x.Durable = false
+					r.put("exchanges", name, x)
+				}
+			}
+			for _, b := range whole.Bindings {
+				if b.Source == name {
+					r.must(http.MethodPost, b.path(r.vhost), map[string]any{"routing_key": b.RoutingKey, "arguments": b.Arguments})
+				}
+			}
+			r.consume(orders)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.must(http.MethodDelete, "exchanges/"+r.path()+"/"+name, nil)
+			r.declare(alone...)
+		}}
+}
+
+// policed is a remedy for a policy that limits the length of all queues.
+func policed(steps func(r *repair)) remedy {
+	return remedy{code: "policy", says: "give the policy a pattern that leaves the queue out, or take the entry away", want: alone,
+		before: func(r *repair) {
+			r.declare(alone...)
+			r.policy("theirs", 0, "^orders", map[string]any{"max-length": 100000})
+			poll.Until(r, time.Minute, "the policy applies", func() bool { return r.policyOf("orders") == "theirs" })
+			r.consume(orders)
+			r.publish("shop", "order.1")
+		},
+		steps: steps}
+}
+
+func manyLanes(one bool) topology.Lanes {
+	return topology.Lanes{Name: "sms", Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}, Waits: briefly, OneDeadLetterQueue: one,
+		Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "sms.#"}}}
+}
+
+func shards(n int) topology.Shards { return topology.Shards{Name: "orders", Count: n, Waits: briefly} }
+
+// TestRemedies does what each remedy says while messages are published, handled and wait. None is lost, and the difference is gone.
+func TestRemedies(t *testing.T) {
+	eachOwn(t, "remedies", func(t *testing.T, n *nodes.Node) {
+		remediesDone, messages, early := 0, 0, 0
+		for _, name := range slices.Sorted(maps.Keys(remedies)) {
+			t.Run(name, func(t *testing.T) {
+				v := newVhost(t, n, "remedy "+name)
+				server := v.conn.Server().Version
+				r := &repair{traffic: newTraffic(v), remedy: remedies[name], is3: !server.AtLeast(4, 0)}
+				if r.from == "4.3" && !server.AtLeast(4, 3) {
+					return
+				}
+				r.before(r)
+				poll.Until(t, time.Minute, fmt.Sprintf("Verify finds %s with %q", r.code, r.says), func() bool {
+					drift := v.verify(v.conn, r.want...)
+					at := slices.IndexFunc(drift.Differences, func(d topology.Difference) bool { return d.Code == r.code && strings.Contains(d.Remedy, r.says) })
+					if at >= 0 {
+						r.found = drift.Differences[at]
+					}
+					return at >= 0
+				})
+				r.steps(r)
+				if len(r.publishing) > 0 {
+					r.more()
+				}
+				if r.dlqs == nil {
+					r.dlqs = []string{"orders.dlq"}
+				}
+				all, tooEarly := r.finish(r.dlqs...)
+				remediesDone, messages, early = remediesDone+1, messages+all, early+tooEarly
+				if tooEarly > 0 {
+					t.Logf("%d of %d messages with attempts left are letters", tooEarly, all)
+				}
+				var drift topology.Drift
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Log(drift)
+					}
+				})
+				poll.Until(t, time.Minute, "the difference is gone", func() bool {
+					drift = v.verify(v.conn, r.want...)
+					return !slices.ContainsFunc(drift.Differences, func(d topology.Difference) bool {
+						return d.Code == r.code && d.Name == r.found.Name || !r.left && d.Class != topology.DriftExtra && d.Class != topology.DriftWeak
+					})
+				})
+			})
+		}
+		fmt.Printf("broker %s: %d remedies were done with %d messages in flight, %d of which became letters early\n", n.Version(), remediesDone, messages, early)
+	})
+}
+
+func (r *repair) declare(specs ...topology.Spec) {
+	r.Helper()
+	if err := topology.Declare(r.Context(), r.conn, specs...); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *repair) put(kind, name string, body any) {
+	r.Helper()
+	r.must(http.MethodPut, kind+"/"+r.path()+"/"+url.PathEscape(name), body)
+}
+
+var command = regexp.MustCompile(`rabbitmq(ctl|-queues) [^()]*`)
+
+// run does the command of the remedy that was found.
+func (r *repair) run() {
+	r.Helper()
+	line := command.FindString(r.found.Remedy)
+	if i := strings.Index(r.found.Remedy, "rabbitmqctl set_policy"); i >= 0 {
+		line = r.found.Remedy[i:] // it has brackets
+	}
+	line, _, _ = strings.Cut(line, " and declare again")
+	if out, err := r.node.Exec(r.Context(), "sh", "-c", line); err != nil {
+		r.Fatalf("%s: %v\n%s", line, err, out)
+	}
+}
+
+// empty waits until queues are empty.
+func (r *repair) empty(names ...string) {
+	r.Helper()
+	for _, name := range names {
+		poll.Until(r, 3*time.Minute, name+" is empty", func() bool { return r.count(name) == 0 })
+	}
+}
+
+// all returns how many messages a queue has, those in hand included. The broker may count 5 s late.
+func (r *repair) all(queue string) (n int) {
+	r.Helper()
+	out, err := r.node.Exec(r.Context(), "rabbitmqctl", "list_queues", "-q", "--no-table-headers", "-p", r.name, "name", "messages")
+	if err != nil {
+		r.Fatal(err)
+	}
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == queue {
+			if n, err = strconv.Atoi(fields[1]); err != nil {
+				r.Fatal(err)
+			}
+		}
+	}
+	return n
+}
+
+func (r *repair) policy(name string, priority int, pattern string, definition map[string]any) {
+	r.Helper()
+	r.put("policies", name, map[string]any{"pattern": pattern, "apply-to": "queues", "priority": priority, "definition": definition})
+}
+
+func (r *repair) policyOf(queue string) string {
+	r.Helper()
+	answer := string(r.must(http.MethodGet, "queues/"+r.path()+"/"+url.PathEscape(queue)+"?columns=policy", nil))
+	name, _, _ := strings.Cut(strings.TrimPrefix(answer, `{"policy":"`), `"`)
+	return name
+}
