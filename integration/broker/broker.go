@@ -195,5 +195,21 @@ func (b *Broker) Partition(ctx context.Context, one, other *Node) error {
 // have noticed, unless cluster_partition_handling in Options.Conf says otherwise.
 func (b *Broker) Heal(ctx context.Context) error { return b.cluster.heal(ctx) }
 
+// Upgrade stops all nodes of a cluster, and starts them again as another version,
+// one of Series, with their data and at their old addresses. The server refuses
+// versions between which it cannot be upgraded so. Upgrade must not run beside
+// other calls.
+func (b *Broker) Upgrade(ctx context.Context, version string) error {
+	if err := (Options{Version: version}).withDefaults().validate(); err != nil {
+		return err
+	}
+	if err := b.cluster.upgrade(ctx, version); err != nil {
+		return err
+	}
+	var err error
+	b.version, err = serverVersion(ctx, b.AMQPURL())
+	return err
+}
+
 // Close removes the broker with all its data. Closing twice is no error.
 func (b *Broker) Close(ctx context.Context) error { return b.cluster.close(ctx) }

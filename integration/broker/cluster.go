@@ -19,6 +19,7 @@ import (
 // containerCluster is several containers on a network of their own.
 type containerCluster struct {
 	provider *testcontainers.DockerProvider
+	maker    maker
 	network  string
 	nodes    []*containerServer
 }
@@ -28,6 +29,7 @@ type containerCluster struct {
 func (m maker) cluster(ctx context.Context) (*containerCluster, error) {
 	c := &containerCluster{
 		provider: m.provider,
+		maker:    m,
 		network:  m.opts.Name + "-" + rand.Text(),
 		nodes:    make([]*containerServer, m.opts.Nodes),
 	}
@@ -38,23 +40,17 @@ func (m maker) cluster(ctx context.Context) (*containerCluster, error) {
 		return nil, fmt.Errorf("broker: create a network: %w", err)
 	}
 	cookie, conf := rand.Text(), peers(m.opts.Nodes)
-	errs := make([]error, m.opts.Nodes)
-	var wg sync.WaitGroup
-	for i := range c.nodes {
-		wg.Go(func() {
-			c.nodes[i], errs[i] = m.start(ctx, place{
-				network:  c.network,
-				hostname: peer(i),
-				cookie:   cookie,
-				conf:     conf,
-			})
+	err = c.each(func(i int) (err error) {
+		c.nodes[i], err = m.start(ctx, place{
+			network:  c.network,
+			hostname: peer(i),
+			cookie:   cookie,
+			conf:     conf,
 		})
-	}
-	wg.Wait()
-	err = errors.Join(errs...)
+		return err
+	})
 	if err == nil {
-		// A node that finds nobody in time starts all the same, on its own.
-		_, err = c.nodes[0].Exec(ctx, "rabbitmqctl", "await_online_nodes", strconv.Itoa(m.opts.Nodes), "--timeout", "30")
+		err = c.whole(ctx)
 	}
 	if err != nil {
 		c.nodes = slices.DeleteFunc(c.nodes, func(n *containerServer) bool { return n == nil })
@@ -62,6 +58,54 @@ func (m maker) cluster(ctx context.Context) (*containerCluster, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// each does something with the number of each node, all at once.
+func (c *containerCluster) each(do func(i int) error) error {
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i := range c.nodes {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// whole returns when all nodes are one cluster. A node that finds nobody in time
+// starts all the same, on its own.
+func (c *containerCluster) whole(ctx context.Context) error {
+	_, err := c.nodes[0].Exec(ctx, "rabbitmqctl", "await_online_nodes", strconv.Itoa(len(c.nodes)), "--timeout", "30")
+	return err
+}
+
+// upgrade puts another container in the place of each, which has its data.
+func (c *containerCluster) upgrade(ctx context.Context, version string) error {
+	defer c.provider.Close()
+	m := c.maker
+	m.opts.Version = version
+	var err error
+	if m.image, err = findImage(ctx, c.provider.Client(), m.opts); err != nil {
+		return err
+	}
+	if err := c.each(func(i int) error { return c.nodes[i].Stop(ctx) }); err != nil {
+		return err
+	}
+	if err := c.each(func(i int) error {
+		old := c.nodes[i].id
+		at := c.nodes[i].at
+		at.data = old
+		fresh, err := m.create(ctx, at)
+		if err != nil {
+			return err
+		}
+		*c.nodes[i] = *fresh
+		// Its volume stays, because the other container uses it.
+		return errors.Join(remove(ctx, c.provider.Client(), old), fresh.Start(ctx))
+	}); err != nil {
+		return err
+	}
+	c.maker = m
+	return c.whole(ctx)
 }
 
 func peer(i int) string { return fmt.Sprintf("rmq%d", i+1) }

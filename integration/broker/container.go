@@ -27,7 +27,7 @@ type containerServer struct {
 	container              testcontainers.Container
 	id                     string
 	name                   string
-	network                string // of the cluster; empty for a single node
+	at                     place
 	amqpURL, managementURL string
 	amqpsURL               string // empty without TLS
 }

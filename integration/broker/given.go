@@ -69,6 +69,7 @@ func (g givenCluster) servers() []server {
 
 func (givenCluster) partition(context.Context, server, server) error { return notOurs("Partition") }
 func (givenCluster) heal(context.Context) error                      { return notOurs("Heal") }
+func (givenCluster) upgrade(context.Context, string) error           { return notOurs("Upgrade") }
 func (givenCluster) close(context.Context) error                     { return nil }
 
 type givenServer struct{ amqpURL, managementURL string }

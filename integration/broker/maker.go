@@ -27,6 +27,8 @@ type place struct {
 	network, hostname string
 	cookie            string // the secret that the nodes share
 	conf              string
+	ports             []int  // of AMQP, the management API and AMQP over TLS; nil for free ones
+	data              string // the id of the container that has the data; empty for a new node
 }
 
 // start makes and starts a container, again on other ports if somebody was
@@ -47,12 +49,15 @@ func (m maker) start(ctx context.Context, at place) (*containerServer, error) {
 	}
 }
 
-// create makes a container, not yet started, on ports of its own.
+// create makes a container, not yet started.
 func (m maker) create(ctx context.Context, at place) (*containerServer, error) {
-	ports, err := freePorts(3)
-	if err != nil {
-		return nil, err
+	if at.ports == nil {
+		var err error
+		if at.ports, err = freePorts(3); err != nil {
+			return nil, err
+		}
 	}
+	ports := at.ports
 	bind := netip.IPv4Unspecified()
 	if ip, err := netip.ParseAddr(m.host); err == nil && ip.IsLoopback() {
 		bind = ip // the broker of a test is nobody else's business
@@ -74,6 +79,9 @@ func (m maker) create(ctx context.Context, at place) (*containerServer, error) {
 				network.MustParsePort("5672/tcp"):  binding(ports[0]),
 				network.MustParsePort("15672/tcp"): binding(ports[1]),
 				network.MustParsePort("5671/tcp"):  binding(ports[2]),
+			}
+			if at.data != "" {
+				hc.VolumesFrom = []string{at.data}
 			}
 		},
 		Files: []testcontainers.ContainerFile{{
@@ -116,7 +124,7 @@ func (m maker) create(ctx context.Context, at place) (*containerServer, error) {
 		container:     made,
 		id:            id,
 		name:          "rabbit@" + at.hostname,
-		network:       at.network,
+		at:            at,
 		amqpURL:       fmt.Sprintf("amqp://guest:guest@%s:%d/", m.host, ports[0]),
 		amqpsURL:      amqpsURL,
 		managementURL: fmt.Sprintf("http://guest:guest@%s:%d", m.host, ports[1]),

@@ -20,7 +20,7 @@ import (
 func (c *containerCluster) partition(ctx context.Context, one, other server) error {
 	a, ok1 := one.(*containerServer)
 	b, ok2 := other.(*containerServer)
-	if !ok1 || !ok2 || a == b || a.network != c.network || b.network != c.network {
+	if !ok1 || !ok2 || a == b || a.at.network != c.network || b.at.network != c.network {
 		return errors.New("broker: Partition wants two different nodes of this broker")
 	}
 	defer c.provider.Close()
@@ -72,7 +72,7 @@ func (c *containerServer) address(ctx context.Context) (address, error) {
 	}
 	settings := is.Container.NetworkSettings
 	return address{
-		ip: settings.Networks[c.network].IPAddress.String(),
+		ip: settings.Networks[c.at.network].IPAddress.String(),
 		// By path and not by process id, which on a machine that is not the one
 		// of Docker may be somebody else's.
 		namespace: settings.SandboxKey,

@@ -24,6 +24,7 @@ type cluster interface {
 	servers() []server
 	partition(ctx context.Context, one, other server) error
 	heal(context.Context) error
+	upgrade(ctx context.Context, version string) error
 	close(context.Context) error
 }
 
@@ -33,6 +34,9 @@ type single struct{ server }
 func (s single) servers() []server               { return []server{s.server} }
 func (s single) close(ctx context.Context) error { return s.Close(ctx) }
 func (single) heal(context.Context) error        { return nil }
+func (single) upgrade(context.Context, string) error {
+	return errors.New("broker: Upgrade of a single node; ask for more in Options.Nodes")
+}
 func (single) partition(context.Context, server, server) error {
 	return errors.New("broker: Partition of a single node; ask for more in Options.Nodes")
 }

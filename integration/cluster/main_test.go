@@ -27,6 +27,7 @@ const (
 	ruleActive      = "node of the active consumer killed"
 	ruleLeaders     = "leaders of shards on one node"
 	ruleShards      = "shards while nodes are killed, cut off and restarted"
+	ruleUpgraded    = "shards while 4.0 becomes 4.3, and nodes are drained and restarted"
 	ruleKilled      = "leader of the work queue killed"
 	rulePartitioned = "leader of a wait queue cut off and healed"
 	ruleCutLeader   = "consumer on the cut-off leader of its queue"
@@ -66,6 +67,7 @@ var table = matrix.New("cluster of three",
 	matrix.Rule{Name: ruleActive, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleLeaders, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleShards, Except: but("quorum", version)},
+	matrix.Rule{Name: ruleUpgraded, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleKilled, Except: but("quorum", version)},
 	matrix.Rule{Name: rulePartitioned, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleCutLeader, Except: but("quorum", version)},

@@ -28,7 +28,7 @@ func TestShardsThroughFaults(t *testing.T) {
 	}
 	table.Cell(t, ruleShards, version, "quorum")
 	c := startTrio(t, version)
-	s := startKeyed(t, c)
+	s := startKeyed(t, c, ruleShards)
 	s.flow(t, "at first")
 	<-time.After(nodes.YoungQueue)
 
@@ -62,11 +62,13 @@ func TestShardsThroughFaults(t *testing.T) {
 // keyed is a service whose messages have keys. Each message of a key is published after the one before
 // it is confirmed.
 type keyed struct {
+	rule      string
 	shards    topology.Shards
 	conns     []*connection.Conn
 	cancel    context.CancelFunc
 	consumers sync.WaitGroup
 	finish    context.CancelFunc // no further Publish begins
+	abort     context.CancelFunc // and no call of it goes on
 	callers   sync.WaitGroup
 
 	mu        sync.Mutex
@@ -85,9 +87,10 @@ const (
 	everyFails = 10
 )
 
-func startKeyed(t *testing.T, c *trio) *keyed {
+func startKeyed(t *testing.T, c *trio, rule string) *keyed {
 	t.Helper()
 	s := &keyed{
+		rule:      rule,
 		shards:    topology.Shards{Name: "keyed", Count: keyedShards, Waits: delay.Fixed(200*time.Millisecond, 3), SingleActiveConsumer: true},
 		published: map[string]uint64{}, done: map[string]uint64{}, tried: map[string]uint64{}, at: map[string][]time.Time{},
 	}
@@ -98,6 +101,8 @@ func startKeyed(t *testing.T, c *trio) *keyed {
 	s.cancel = cancel
 	publishing, finish := context.WithCancel(context.Background())
 	s.finish = finish
+	calls, abort := context.WithCancel(context.Background())
+	s.abort = abort
 	t.Cleanup(s.stop) // again: end has stopped it
 	urls := c.AMQPURLs()
 	for process := range 2 {
@@ -125,13 +130,13 @@ func startKeyed(t *testing.T, c *trio) *keyed {
 		t.Fatal(err)
 	}
 	s.conns = append(s.conns, conn)
-	out, err := producer.New(conn, producer.Config{Timeout: 2 * time.Minute})
+	out, err := producer.New(conn, producer.Config{Timeout: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var keys sync.WaitGroup
 	for k := range keyedKeys {
-		keys.Go(func() { s.publish(publishing, out, fmt.Sprint("customer-", k)) })
+		keys.Go(func() { s.publish(publishing, calls, out, fmt.Sprint("customer-", k)) })
 	}
 	s.callers.Go(func() {
 		keys.Wait()
@@ -142,7 +147,7 @@ func startKeyed(t *testing.T, c *trio) *keyed {
 
 func number(body []byte) uint64 { return binary.BigEndian.Uint64(body) }
 
-func (s *keyed) publish(ctx context.Context, out *producer.Producer, key string) {
+func (s *keyed) publish(ctx, calls context.Context, out *producer.Producer, key string) {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	for i := uint64(1); ; i++ {
@@ -152,7 +157,7 @@ func (s *keyed) publish(ctx context.Context, out *producer.Producer, key string)
 			return
 		}
 		m := producer.Message{RoutingKey: s.shards.Queue(key), OrderKey: key, Body: binary.BigEndian.AppendUint64(nil, i)}
-		if _, err := out.Publish(context.Background(), m); err != nil {
+		if _, err := out.Publish(calls, m); err != nil {
 			s.fault(fmt.Errorf("message %d of key %q: %w", i, key, err))
 			return
 		}
@@ -229,7 +234,7 @@ func (s *keyed) measure(t *testing.T, what string, do func()) {
 	}
 	text := fmt.Sprintf("%s, shards stood still for %s", what, strings.Join(still, ", "))
 	t.Log(text)
-	table.Note("%s, %s", ruleShards, text)
+	table.Note("%s, %s", s.rule, text)
 }
 
 // end lets no message in any more, and accounts for those that were confirmed.
@@ -252,7 +257,7 @@ func (s *keyed) end(t *testing.T) {
 	for _, last := range s.published {
 		total += last
 	}
-	table.Note("%s: %d messages of %d keys, none lost, %d delivered again after they were handled", ruleShards, total, len(s.published), s.again)
+	table.Note("%s: %d messages of %d keys, none lost, %d delivered again after they were handled", s.rule, total, len(s.published), s.again)
 	if err := errors.Join(s.faults...); err != nil {
 		t.Error(err)
 	}
@@ -260,6 +265,7 @@ func (s *keyed) end(t *testing.T) {
 
 func (s *keyed) stop() {
 	s.finish()
+	s.abort()
 	s.callers.Wait()
 	s.cancel()
 	s.consumers.Wait()
