@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
@@ -35,12 +36,12 @@ one of them may be - for the standard input.`,
 			if rest[0] == "-" && rest[1] == "-" {
 				return usage(errors.New("OLD and NEW are both -, want a file for one of them"))
 			}
-			old, err := a.written(rest[0], version)
-			if err != nil {
+			if _, err := a.brokerVersion(version); err != nil {
 				return err
 			}
-			changed, err := a.written(rest[1], version)
-			if err != nil {
+			old, err := a.written(rest[0], version)
+			changed, err2 := a.written(rest[1], version)
+			if err := both(err, err2); err != nil {
 				return err
 			}
 			c, err := changeOf(old, changed, cmp.Or(a.vhost, "/"))
@@ -58,6 +59,14 @@ one of them may be - for the standard input.`,
 			return &exit{exitPartly, errors.New("NEW differs from OLD")}
 		},
 	}, &version)
+}
+
+// both returns the faults of two files at once.
+func both(old, changed error) error {
+	if old != nil && changed != nil {
+		return usage(errors.New(old.Error() + "\n" + changed.Error()))
+	}
+	return cmp.Or(old, changed)
 }
 
 // change is what happens on a broker that has what OLD declares when NEW is declared.
@@ -386,11 +395,11 @@ type written struct {
 
 func (a *app) written(name, version string) (w written, err error) {
 	vhost := cmp.Or(a.vhost, "/")
-	v, err := brokerVersion(version)
+	v, err := connection.ParseVersion(version)
 	if err != nil {
 		return w, err
 	}
-	if w.specs, err = a.specifications(name); err != nil {
+	if w.specs, err = a.specifications(name, v); err != nil {
 		return w, err
 	}
 	if w.plan, err = topology.NewPlan(v, w.specs...); err != nil {

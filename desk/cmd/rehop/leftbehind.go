@@ -28,7 +28,7 @@ func left(old, next written, vhost string) (list []topology.Difference) {
 			case next.has(s.Name):
 				if now, ok := next.work(s.Name); ok && now.Existing && !s.Existing {
 					found := cmp.Or(string(s.Type), string(topology.Quorum))
-					if to := u.sources(old); len(to) > 0 {
+					if to := slices.DeleteFunc(u.sources(old), func(b binding) bool { return levels.Is(b.Source) }); len(to) > 0 {
 						found += ", bound to " + u.describe(to)
 					}
 					add("declaration of", "queue-extra", s.Name, found, byOthers, "the queue stays with its bindings. NEW declares neither, so nobody puts it or a binding back after it was deleted",
@@ -123,7 +123,6 @@ type unit struct {
 
 func (u unit) add(old, next written, vhost string, add func(kind string, code topology.DriftCode, name, found, expected, effect string, steps ...string)) {
 	var parts, waits, letters, keptLetters []string
-	var delayed bool
 	for _, w := range u.queues {
 		if u.kind != "queue" {
 			parts = append(parts, w.Name)
@@ -154,10 +153,12 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 		}
 		exactly = exactly && same
 	}
-	delayed = len(stay) > 0
-	it, has := "it", "it stays with its waits and dead letters: "
+	has, keep, by, empty := "it stays with its waits and dead letters: ", "keep it in NEW without its Bindings", "it by its name", "consume it until it and its waits are empty"
 	if u.kind != "queue" {
-		it, has = "they", "they stay with their waits and dead letters: "
+		has, keep, by, empty = "they stay with their waits and dead letters: ", "keep them in NEW without Bindings", "them by their names", "consume them until they and their waits are empty"
+	}
+	if u.exchange != "" {
+		by = fmt.Sprintf("exchange %q", u.exchange)
 	}
 	if u.existing {
 		has = "others declare it, and its waits and dead letters stay: "
@@ -180,10 +181,7 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 	case u.existing:
 		effect = "messages still come, and no program of NEW handles them"
 	default:
-		effect = fmt.Sprintf("what is published to %s by name still comes, and no program of NEW handles it", map[string]string{"it": "it", "they": "them"}[it])
-		if u.kind == "queue" {
-			effect = "what is published to it by its name still comes, and no program of NEW handles it"
-		}
+		effect = fmt.Sprintf("what is published to %s still comes, and no program of NEW handles it", by)
 	}
 	switch {
 	case len(leave) > 0:
@@ -196,22 +194,14 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 		if len(both) == 0 {
 			how += ". NEW binds nothing to it for this key, so its messages reach no queue then: stop what publishes them before"
 		}
-		steps = append(steps, fmt.Sprintf("keep %s in NEW without %s until step %d, to be consumed: a program of OLD binds it again when it declares",
-			map[string]string{"it": "it", "they": "them"}[it], map[string]string{"it": "its Bindings", "they": "Bindings"}[it], last),
+		steps = append(steps, fmt.Sprintf("%s until step %d, to be consumed: a program of OLD binds it again when it declares", keep, last),
 			fmt.Sprintf("when NEW is declared and no program of OLD runs, %s, %s", unbind, how))
 	case u.existing:
 		steps = append(steps, "let its owner publish nothing to it, or consume it by another program from then on")
 	default:
-		steps = append(steps, "let what publishes to it by its name publish elsewhere")
-		if u.kind != "queue" {
-			steps[0] = "let what publishes to them by their names publish elsewhere"
-		}
+		steps = append(steps, fmt.Sprintf("let what publishes to %s publish elsewhere", by))
 	}
-	empty := "consume it until it and its waits are empty (%s)"
-	if u.kind != "queue" {
-		empty = "consume them until they and their waits are empty (%s)"
-	}
-	if empty = fmt.Sprintf(empty, ctl.Command("rabbitmqctl list_queues", vhost, "name", "messages", "consumers")); delayed {
+	if empty += fmt.Sprintf(" (%s)", ctl.Command("rabbitmqctl list_queues", vhost, "name", "messages", "consumers")); len(stay) > 0 {
 		empty += ", and no message is delayed to it: messages that are delayed to it by its name still come"
 	}
 	steps = append(steps, empty)
@@ -290,8 +280,8 @@ type binding struct {
 }
 
 func (b binding) key() string {
-	if at := strings.Index(b.RoutingKey, ".>"); levels.Is(b.Source) && at >= 0 {
-		return fmt.Sprintf("key that ends with %q", b.RoutingKey[at+1:])
+	if target := strings.TrimLeft(b.RoutingKey, "*."); levels.Is(b.Source) {
+		return fmt.Sprintf("key that ends with %q", target)
 	}
 	text := fmt.Sprintf("key %q", b.RoutingKey)
 	for _, name := range sortedKeys(b.Arguments) {
