@@ -169,7 +169,7 @@ func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) 
 	switch {
 	case kind == "exchange" && argument == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
 		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
-			"choose another Lanes.Name; or stop what publishes to it, delete exchange %s, and declare again", strconv.Quote(name))
+			"choose another Lanes.Name; or stop what publishes to it, let the lanes and their waits run empty, delete exchange %s, and declare again", strconv.Quote(name))
 	case kind == "exchange":
 		e.Advice = "use the kind it has; or delete it and declare again, also what others have bound to it; or choose another name"
 	default:

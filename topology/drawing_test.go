@@ -213,3 +213,45 @@ func TestALongNameIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// A line ends between words, or between the parts of a name.
+func TestALineEndsBetweenWords(t *testing.T) {
+	for text, want := range map[string][]string{
+		"service.billing: lanes, the highest first":   {"service.billing: lanes, the ", "highest first"},
+		"service.billing.normal.of.some.wait.1: 1m":   {"service.billing.normal.of.some", ".wait.1: 1m"},
+		"service.billing.normal.of.others.wait.1: 1m": {"service.billing.normal.of.others", ".wait.1: 1m"},
+		"service-of-many-departments-by-name-and-no":  {"service-of-many-departments-by-", "name-and-no"},
+		"a shop":                               {"a shop"},
+		strings.Repeat("n", 40) + " of a name": {strings.Repeat("n", 33), "nnnnnnn of a name"},
+	} {
+		lines := wrapped(text, mainWide)
+		if !slices.Equal(lines, want) {
+			t.Errorf("%q\nwant %q", lines, want)
+		}
+	}
+}
+
+// An exchange that leads to several queues is drawn once, as in Mermaid.
+func TestAnExchangeIsDrawnOnce(t *testing.T) {
+	bound := func(key string) []Binding { return []Binding{{Exchange: "shop", RoutingKey: key}} }
+	plan, err := NewPlan(connection.Version{Major: 4, Minor: 3}, Exchange{Name: "shop"}, WorkQueue{Name: "orders", Bindings: bound("order.#")},
+		Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Bindings: bound("sms")}, WorkQueue{Name: "bills"}, WorkQueue{Name: "mails"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	svg := plan.SVG()
+	if n := strings.Count(svg, `<rect class="exchange"`); n != 2 {
+		t.Errorf("%d exchanges are drawn, want shop and the default exchange:\n%s", n, svg)
+	}
+	for _, key := range []string{"order.#", "sms by priority", "bills", "mails"} {
+		if !strings.Contains(svg, ">"+key+"</text>") {
+			t.Errorf("no key %s in\n%s", key, svg)
+		}
+	}
+	if n := strings.Count(svg, fmt.Sprintf("H%d\" marker-end", mainAt)); n != 4 {
+		t.Errorf("%d arrows lead to queues, want 4:\n%s", n, svg)
+	}
+	if err := wellFormed(svg); err != nil {
+		t.Error(err)
+	}
+}

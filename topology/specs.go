@@ -68,12 +68,20 @@ func MarshalSpecs(specs ...Spec) ([]byte, error) {
 	return append(text.Bytes(), '\n'), err
 }
 
-// UnmarshalSpecs reads what [MarshalSpecs] writes. Its error names all faults of the file at once,
-// each with its place, such as specs[1].work_queue.waits[0]. The specifications that it returns are not
-// validated: [NewPlan], [Declare] and [Verify] do that.
+// UnmarshalSpecs reads what [MarshalSpecs] writes. It validates each specification. Its error names all faults
+// of the file at once, each with its place, such as specs[1].work_queue.waits[0]. Only faults that
+// specifications have together are left to [NewPlan], [Declare] and [Verify], such as two of one name.
 func UnmarshalSpecs(file []byte) ([]Spec, error) {
+	r := reading{validates: true}
+	specs := r.file(file)
+	if err := errors.Join(r.faults...); err != nil {
+		return nil, rehop.WithClass(err, rehop.ClassBug)
+	}
+	return specs, nil
+}
+
+func (r *reading) file(file []byte) (specs []Spec) {
 	var whole map[string]json.RawMessage
-	r := reading{}
 	var list []map[string]json.RawMessage
 	switch err := json.Unmarshal(file, &whole); {
 	case err != nil:
@@ -86,7 +94,6 @@ func UnmarshalSpecs(file []byte) ([]Spec, error) {
 			r.fault("specs", "%.60s, want a list of objects", whole["specs"])
 		}
 	}
-	var specs []Spec
 	for i, one := range list {
 		place := fmt.Sprintf("specs[%d]", i)
 		names := slices.Sorted(maps.Keys(one))
@@ -100,13 +107,25 @@ func UnmarshalSpecs(file []byte) ([]Spec, error) {
 			continue
 		}
 		v := reflect.New(kinds[at].spec).Elem()
+		r.hides = false
 		r.read(place+"."+names[0], one[names[0]], v)
-		specs = append(specs, v.Interface().(Spec)) // each kind is one
+		s := v.Interface().(Spec) // each kind is one
+		if specs = append(specs, s); r.validates && !r.hides {
+			r.validate(place+"."+names[0], s)
+		}
 	}
-	if err := errors.Join(r.faults...); err != nil {
-		return nil, rehop.WithClass(err, rehop.ClassBug)
+	return specs
+}
+
+// validate notes the faults of a specification that was read.
+func (r *reading) validate(place string, s Spec) {
+	err := s.validate()
+	if err == nil {
+		return
 	}
-	return specs, nil
+	for _, fault := range strings.Split(err.Error(), "\n") {
+		r.faults = append(r.faults, fmt.Errorf("topology: specifications: %s: %s", place, strings.TrimPrefix(fault, "topology: ")))
+	}
 }
 
 func kindNames() string {
@@ -182,9 +201,19 @@ func durationText(d time.Duration) string {
 }
 
 // reading collects the faults of a file.
-type reading struct{ faults []error }
+type reading struct {
+	faults    []error
+	validates bool // also what was read
+	hides     bool // a specification has a fault in whose place nothing valid can stand, so it cannot be validated
+}
 
 func (r *reading) fault(place, format string, args ...any) {
+	r.hides = true
+	r.wrong(place, format, args...)
+}
+
+// wrong is fault for a value in whose place a valid one stands.
+func (r *reading) wrong(place, format string, args ...any) {
 	r.faults = append(r.faults, fmt.Errorf("topology: specifications: %s is %s", cmp.Or(place, "the file"), fmt.Sprintf(format, args...)))
 }
 
@@ -207,7 +236,10 @@ func (r *reading) read(place string, text json.RawMessage, into reflect.Value) {
 			d, err = time.ParseDuration(s)
 		}
 		if err != nil {
-			r.fault(place, "%.60s, want a duration such as \"1m30s\"", text)
+			r.wrong(place, "%.60s, want a duration such as \"1m30s\"", text)
+			if strings.HasSuffix(place, "]") { // of a schedule; elsewhere 0 is the default
+				d = time.Minute
+			}
 		}
 		into.SetInt(int64(d))
 	case into.Type() == reflect.TypeFor[amqp.Table]():

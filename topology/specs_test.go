@@ -63,9 +63,10 @@ func TestEveryFieldOfASpecComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := UnmarshalSpecs(text)
-	if err != nil {
-		t.Fatal(err)
+	r := reading{} // the values are those of no service
+	back := r.file(text)
+	if len(r.faults) > 0 {
+		t.Fatal(r.faults)
 	}
 	for i := range specs {
 		if !reflect.DeepEqual(back[i], specs[i]) {
@@ -122,6 +123,10 @@ func TestUnmarshalSpecsNamesEveryFault(t *testing.T) {
 			"specs[0].exchange.name is 7, want a text", `specs[1].work_queue.waits[1] is "soon", want a duration such as "1m30s"`, "specs[1].work_queue.waits[2] is 60, want a duration",
 			`specs[1].work_queue.existing is "yes", want true or false`, `specs[1].work_queue has the field "wait", want name, type, bindings, waits`, `specs[1].work_queue.consumer_timeout is "", want a duration`, "specs[2].shards.count is 1.5, want a whole number",
 		}},
+		{"what a specification may not be", `{"specs": [{"exchange": {"name": "amq.shop"}}, {"work_queue": {"name": "orders", "waits": ["soon"], "type": "stream", "bindings": [{}]}}, {"shards": {"name": "bills"}}, {"delays": {"max": "never"}}]}`, []string{
+			`specs[0].exchange: Exchange.Name is "amq.shop": names that begin`, `specs[1].work_queue.waits[0] is "soon"`, `specs[1].work_queue: WorkQueue "orders": Type is "stream"`, `specs[1].work_queue: WorkQueue "orders": Bindings[0].Exchange is empty`,
+			`specs[2].shards: Shards "bills": Count is 0`, `specs[3].delays.max is "never"`,
+		}},
 		{"headers", `{"specs": [{"work_queue": {"bindings": [{"headers": {"a": null, "b": [1], "c": 1e999}}, {"headers": 7}], "waits": 7}}]}`, []string{
 			"bindings[0].headers.a is null, want a text", "bindings[0].headers.b is [1], want", "bindings[0].headers.c is 1e999, want a text, a number", "bindings[1].headers is 7, want an object", "waits is 7, want a list",
 		}},
@@ -130,6 +135,9 @@ func TestUnmarshalSpecsNamesEveryFault(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: no error", tt.rule)
 			continue
+		}
+		if n := strings.Count(err.Error(), "\n") + 1; tt.rule == "what a specification may not be" && n != len(tt.want) {
+			t.Errorf("%s: %v\nwant %d faults", tt.rule, err, len(tt.want))
 		}
 		for _, want := range tt.want {
 			if !strings.Contains(err.Error(), "topology: specifications: "+want) && !strings.Contains(err.Error(), want) {

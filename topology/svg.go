@@ -15,7 +15,7 @@ import (
 // With queues, the picture has only the rows of these: of a work queue, one of its waits, or its
 // dead-letter queue. It is "" if there is none.
 func (p Plan) SVG(queues ...string) string {
-	var s svg
+	s := svg{trunks: map[string]trunk{}}
 	y := svgGap
 	for _, r := range p.rows() {
 		if len(queues) == 0 || slices.ContainsFunc(queues, r.isAbout) {
@@ -43,7 +43,20 @@ const (
 
 var svgClasses = [...]string{exchangeLook: "exchange", queueLook: "queue", waitsLook: "waits", lettersLook: "letters", levelsLook: "waits"}
 
-type svg struct{ strings.Builder }
+type svg struct {
+	strings.Builder
+	trunks map[string]trunk // of the exchanges that are drawn
+}
+
+// trunk is where the arrows of later rows leave the box of an exchange.
+type trunk struct{ x, y int }
+
+// The trunks of exchanges are side by side.
+const (
+	trunkAt   = fromAt + fromWide + 8
+	trunkWide = 7
+	trunks    = 6 // before one has the place of the first again
+)
 
 // row draws a row and returns its height. The main box is as high as the row, so that
 // all arrows are level.
@@ -51,9 +64,20 @@ func (s *svg) row(r row, y int) (height int) {
 	left, right := 0, 0
 	for _, e := range r.from {
 		lines := slices.Concat(e.lines, e.keys)
+		from, drawn := s.trunks[e.names[0]]
+		if drawn {
+			lines = e.keys
+		}
 		h := svgHeight(lines, fromWide)
-		s.box(svgClasses[e.look], fromAt, y+left, fromWide, h, lines)
-		s.arrow("way", fromAt+fromWide, mainAt, y+left+h/2, "")
+		way := y + left + h/2
+		if drawn {
+			s.texts(fromAt, y+left, fromWide, lines, "")
+			fmt.Fprintf(s, "<path class=\"way\" d=\"M%d %dH%dV%dH%d\" marker-end=\"url(#h)\"/>\n", fromAt+fromWide, from.y, from.x, way, mainAt)
+		} else {
+			s.trunks[e.names[0]] = trunk{trunkAt + len(s.trunks)%trunks*trunkWide, way}
+			s.box(svgClasses[e.look], fromAt, y+left, fromWide, h, lines)
+			s.arrow("way", fromAt+fromWide, mainAt, way, "")
+		}
 		left += h + svgGap/2
 	}
 	for _, e := range r.to {
@@ -92,11 +116,16 @@ func svgHeight(lines []string, wide int) int {
 
 func (s *svg) box(class string, x, y, wide, high int, lines []string) {
 	fmt.Fprintf(s, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"5\"/>\n", class, x, y, wide, high)
-	y += svgPad - 5
 	name := ` class="name"`
 	if x == toAt && class != svgClasses[lettersLook] {
 		name = "" // a list of equals
 	}
+	s.texts(x, y, wide, lines, name)
+}
+
+// texts writes the lines of a box. The first one has a class.
+func (s *svg) texts(x, y, wide int, lines []string, name string) {
+	y += svgPad - 5
 	for _, line := range lines {
 		for _, part := range wrapped(line, wide) {
 			y += svgLine
@@ -116,19 +145,38 @@ func (s *svg) arrow(class string, from, to, y int, text string) {
 }
 
 // wrapped returns the lines of a text in a box. Characters beyond Latin, Greek and Cyrillic count
-// twice.
+// twice. A line ends behind a space if it has one, else before a dot or behind another sign, else anywhere.
 func wrapped(text string, wide int) (lines []string) {
 	room, used, begin := int(float64(wide-2*svgPad)/svgChar), 0, 0
 	for i, r := range text {
-		width := 1
-		if r >= 0x1100 {
-			width = 2
+		width := svgCells(r)
+		if used += width; used <= room {
+			continue
 		}
-		if used += width; used > room {
-			lines, begin, used = append(lines, text[begin:i]), i, width
+		line := text[begin:i]
+		if at := strings.LastIndexByte(line, ' '); at >= 0 {
+			line = line[:at+1]
+		} else if at := strings.LastIndexAny(line, ".-_/:,"); at > 0 {
+			if line[at] != '.' {
+				at++
+			}
+			line = line[:at]
 		}
+		lines, begin, used = append(lines, line), begin+len(line), 0
+		for _, r := range text[begin:i] {
+			used += svgCells(r)
+		}
+		used += width
 	}
 	return append(lines, cmp.Or(text[begin:], " "))
+}
+
+// svgCells is how many characters wide a character is.
+func svgCells(r rune) int {
+	if r >= 0x1100 {
+		return 2
+	}
+	return 1
 }
 
 const svgHead = `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
@@ -35,12 +36,12 @@ one of them may be - for the standard input.`,
 			if rest[0] == "-" && rest[1] == "-" {
 				return usage(errors.New("OLD and NEW are both -, want a file for one of them"))
 			}
-			old, err := a.written(rest[0], version)
-			if err != nil {
+			if _, err := a.brokerVersion(version); err != nil {
 				return err
 			}
-			changed, err := a.written(rest[1], version)
-			if err != nil {
+			old, err := a.written(rest[0], version)
+			changed, err2 := a.written(rest[1], version)
+			if err := both(err, err2); err != nil {
 				return err
 			}
 			c, err := changeOf(old, changed, cmp.Or(a.vhost, "/"))
@@ -60,10 +61,19 @@ one of them may be - for the standard input.`,
 	}, &version)
 }
 
+// both returns the faults of two files at once.
+func both(old, changed error) error {
+	if old != nil && changed != nil {
+		return usage(errors.New(old.Error() + "\n" + changed.Error()))
+	}
+	return cmp.Or(old, changed)
+}
+
 // change is what happens on a broker that has what OLD declares when NEW is declared.
 type change struct {
 	Differences []topology.Difference `json:"differences"` // Found is what OLD has, and Expected what NEW has
 	Engines     []engineChange        `json:"engines"`
+	Attempts    []attemptsChange      `json:"attempts"`
 	Notes       []string              `json:"notes"` // of NEW that OLD does not have
 	Stops       bool                  `json:"stops"` // something has to stop before NEW can be declared
 }
@@ -77,7 +87,17 @@ type engineChange struct {
 	Effect string          `json:"effect"`
 }
 
-func (c change) isNone() bool { return len(c.Differences)+len(c.Engines)+len(c.Notes) == 0 }
+// attemptsChange is a specification of both whose messages are attempted more or less often.
+type attemptsChange struct {
+	Name   string `json:"name"`
+	Old    int    `json:"old"`
+	New    int    `json:"new"`
+	Effect string `json:"effect"`
+}
+
+func (c change) isNone() bool {
+	return len(c.Differences)+len(c.Engines)+len(c.Attempts)+len(c.Notes) == 0
+}
 
 func changeOf(old, next written, vhost string) (c change, err error) {
 	// The broker has what others declare for both.
@@ -92,7 +112,7 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 	if err != nil {
 		return c, err
 	}
-	c = change{Differences: []topology.Difference{}, Engines: []engineChange{}, Notes: []string{}}
+	c = change{Differences: []topology.Difference{}, Engines: []engineChange{}, Attempts: []attemptsChange{}, Notes: []string{}}
 	groups := map[string][]topology.Difference{} // new parts, by the one that they are a part of
 	for _, d := range drift.Differences {
 		whole := next.wholeOf(d.Name)
@@ -104,6 +124,7 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 		case d.Class == topology.DriftMissing && whole != "" && whole != d.Name && !old.has(whole) && d.Expected != byOthers:
 			groups[whole] = append(groups[whole], d)
 		case d.Class == topology.DriftExtra && whole != "" && whole != d.Name && replaced(drift, whole): // told with it
+		case d.Class == topology.DriftExtra && ofReplacedLanes(drift, old, d): // the same
 		case d.Class == topology.DriftExtra && d.Kind != "binding" && old.wholeOf(d.Name) != "" && old.wholeOf(d.Name) != d.Name && !next.has(old.wholeOf(d.Name)): // told with it, or by left
 		default:
 			c.Differences = append(c.Differences, inWords(d, old, next))
@@ -112,7 +133,7 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 	for _, whole := range sortedKeys(groups) {
 		c.Differences = withParts(c.Differences, whole, groups[whole])
 	}
-	for _, d := range left(old, next) {
+	for _, d := range left(old, next, vhost) {
 		if !slices.ContainsFunc(c.Differences, func(told topology.Difference) bool { return told.Kind == d.Kind && told.Name == d.Name }) {
 			c.Differences = append(c.Differences, d)
 		}
@@ -124,6 +145,12 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 			}
 		}
 	}
+	was, now := old.attemptsOf(), next.attemptsOf()
+	for _, name := range sortedKeys(now) {
+		if n, ok := was[name]; ok && n != now[name] {
+			c.Attempts = append(c.Attempts, attemptsChange{name, n, now[name], attemptsEffect(n, now[name])})
+		}
+	}
 	for _, note := range drift.Plan.Notes {
 		if !slices.Contains(old.plan.Notes, note) {
 			c.Notes = append(c.Notes, note)
@@ -131,6 +158,17 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 	}
 	c.Stops = slices.ContainsFunc(c.Differences, func(d topology.Difference) bool { return d.Class == topology.DriftDiffers })
 	return c, nil
+}
+
+// attemptsEffect says what becomes of messages that fail with consumers of NEW.
+func attemptsEffect(was, now int) string {
+	switch {
+	case now == 1:
+		return "without waits a failure goes straight to the dead-letter queue"
+	case now < was:
+		return fmt.Sprintf("a message whose attempt %d or a later one fails with consumers of NEW is dead-lettered", now)
+	}
+	return fmt.Sprintf("a message that fails with consumers of NEW is attempted up to %d times, also one that OLD has attempted", now)
 }
 
 // engineEffect says how an engine moves what fails from now on.
@@ -166,14 +204,27 @@ func replaced(drift topology.Drift, queue string) bool {
 	})
 }
 
+// ofReplacedLanes reports whether a difference is a binding or an exchange of lanes whose exchange cannot stay as it is.
+func ofReplacedLanes(drift topology.Drift, old written, d topology.Difference) bool {
+	return slices.ContainsFunc(drift.Differences, func(x topology.Difference) bool {
+		name, isLanes := strings.CutSuffix(x.Name, ".lanes")
+		_, had := old.lanes(name)
+		return x.Class == topology.DriftDiffers && x.Kind == "exchange" && isLanes && had && d.Kind != "queue" && (strings.HasPrefix(d.Name, x.Name+" --") || strings.HasPrefix(d.Name, x.Name+"."))
+	})
+}
+
 // hasShardsOf reports whether a queue would be a shard of one of the Shards.
-func (w written) hasShardsOf(queue string) bool {
-	return slices.ContainsFunc(w.specs, func(s topology.Spec) bool {
+func (w written) hasShardsOf(queue string) bool { return w.shardsOf(queue).Name != "" }
+
+func (w written) shardsOf(queue string) topology.Shards {
+	for _, s := range w.specs {
 		shards, ok := s.(topology.Shards)
 		number, of := strings.CutPrefix(queue, shards.Name+".")
-		_, err := strconv.ParseUint(number, 10, 8)
-		return ok && of && len(number) == 2 && err == nil
-	})
+		if _, err := strconv.ParseUint(number, 10, 8); ok && of && len(number) == 2 && err == nil {
+			return shards
+		}
+	}
+	return topology.Shards{}
 }
 
 // byOthers is the form of what others declare.
@@ -212,8 +263,27 @@ func inWords(d topology.Difference, old, next written) topology.Difference {
 		}
 	case d.Class == topology.DriftExtra && d.Kind == "queue" && next.hasShardsOf(d.Name):
 		d.Effect = "it stays, and programs of OLD handle its messages. topology.Declare of NEW returns an error while it has messages and no consumer"
+		s := next.shardsOf(d.Name)
+		d.Remedy = numbered([]string{"let the publishers know the smaller Count, and consume the larger one until it and its waits are empty",
+			fmt.Sprintf("topology.Delete of what Shards.WorkQueues of OLD has beyond NEW, [%d:], which leaves %s.dlq", s.Count, s.Name)})
 	case d.Class == topology.DriftExtra && d.Kind == "binding":
-		d.Effect, d.Remedy = "it stays: messages that match it still take it, also while NEW runs", "unbind it when no program of OLD runs"
+		d.Effect = "it stays: messages that match it still take it, also while NEW runs"
+		how := "Channel.QueueUnbind"
+		if at := slices.IndexFunc(old.bindings, func(b binding) bool { return b.String() == d.Name }); at >= 0 {
+			b := old.bindings[at]
+			if b.DestinationType == "exchange" {
+				how = "Channel.ExchangeUnbind"
+			}
+			both, same := next.newcomers(old, b, unit{queues: []topology.WorkQueue{{Name: b.Destination}}})
+			which := "each message that matches both"
+			if same {
+				which = "each message"
+			}
+			if len(both) > 0 {
+				d.Effect += fmt.Sprintf(". So %s reaches both %q and %s until it is unbound", which, b.Destination, quoted(both))
+			}
+		}
+		d.Remedy = "unbind it when no program of OLD runs, on the page of its destination in the management plugin, or by " + how
 	case d.Class == topology.DriftExtra && d.Kind == "exchange":
 		d.Effect = "it stays, and leads messages of programs of OLD to the same places"
 	case d.Class == topology.DriftExtra && isWait:
@@ -268,7 +338,7 @@ func (c change) String() string {
 	say := func(head string, lines ...[2]string) {
 		fmt.Fprintln(&s, head)
 		for _, line := range lines {
-			fmt.Fprintf(&s, "    %-8s %s\n", line[0]+":", line[1])
+			fmt.Fprintf(&s, "    %-8s %s\n", line[0]+":", strings.ReplaceAll(line[1], "\n", "\n             "))
 		}
 	}
 	counts := map[string]int{}
@@ -281,6 +351,10 @@ func (c change) String() string {
 		say(fmt.Sprintf("~ engine of %s", e.Queue), [2]string{"OLD", string(e.Old)}, [2]string{"NEW", fmt.Sprintf("%s (%s)", e.New, e.Why)},
 			[2]string{"effect", e.Effect + ". What waits comes back as before"}, [2]string{"to do", "nothing stops: programs of OLD and NEW run side by side"})
 	}
+	for _, a := range c.Attempts {
+		say(fmt.Sprintf("~ attempts of %s", a.Name), [2]string{"OLD", strconv.Itoa(a.Old)}, [2]string{"NEW", strconv.Itoa(a.New)}, [2]string{"effect", a.Effect},
+			[2]string{"to do", "nothing stops: programs of OLD and NEW run side by side"})
+	}
 	for _, note := range c.Notes {
 		say("note " + note)
 	}
@@ -288,7 +362,7 @@ func (c change) String() string {
 	for _, sum := range []struct {
 		n    int
 		text string
-	}{{counts["+"], "new"}, {counts["~"], "cannot change in place"}, {counts["-"], "left behind"}, {counts["!"], "overridden"}, {len(c.Engines), "by another engine"}} {
+	}{{counts["+"], "new"}, {counts["~"], "cannot change in place"}, {counts["-"], "left behind"}, {counts["!"], "overridden"}, {len(c.Engines), "by another engine"}, {len(c.Attempts), "with other attempts"}} {
 		if sum.n > 0 {
 			sums = append(sums, fmt.Sprintf("%d %s", sum.n, sum.text))
 		}
@@ -300,6 +374,8 @@ func (c change) String() string {
 		s.WriteString("nothing has to stop\n")
 	case c.Stops:
 		fmt.Fprintf(&s, "%s: NEW cannot be declared before something stops, see ~\n", strings.Join(sums, ", "))
+	case slices.ContainsFunc(c.Differences, func(d topology.Difference) bool { return strings.Contains(d.Effect, " reaches both ") }):
+		fmt.Fprintf(&s, "%s: nothing has to stop, and messages reach two queues until the steps of - are done\n", strings.Join(sums, ", "))
 	default:
 		fmt.Fprintf(&s, "%s: nothing has to stop\n", strings.Join(sums, ", "))
 	}
@@ -312,21 +388,27 @@ type written struct {
 	plan   topology.Plan
 	file   []byte                // its definitions
 	others []topology.Difference // what they need and do not declare
+
+	bindings []binding
+	kinds    map[string]string // of its exchanges
 }
 
 func (a *app) written(name, version string) (w written, err error) {
 	vhost := cmp.Or(a.vhost, "/")
-	v, err := brokerVersion(version)
+	v, err := connection.ParseVersion(version)
 	if err != nil {
 		return w, err
 	}
-	if w.specs, err = a.specifications(name); err != nil {
+	if w.specs, err = a.specifications(name, v); err != nil {
 		return w, err
 	}
 	if w.plan, err = topology.NewPlan(v, w.specs...); err != nil {
 		return w, usage(err)
 	}
 	if w.file, err = w.plan.Definitions(vhost); err != nil {
+		return w, err
+	}
+	if err = w.readParts(); err != nil {
 		return w, err
 	}
 	drift, err := topology.VerifyDefinitions(w.file, vhost, w.specs...)
@@ -352,43 +434,4 @@ func withOthers(file []byte, vhost string, others []topology.Difference) ([]byte
 		all[d.Kind+"s"] = append(list, part)
 	}
 	return json.Marshal(all)
-}
-
-// left returns the work queues and the exchanges of publishers that a file has, and the next one has no use for.
-func left(old, next written) (list []topology.Difference) {
-	add := func(kind string, code topology.DriftCode, name, effect, remedy string) {
-		list = append(list, topology.Difference{Code: code, Class: topology.DriftExtra, Kind: kind, Name: name, Expected: "none", Found: "declared by OLD", Effect: effect, Remedy: remedy})
-	}
-	of := func(name string) func(e topology.PlannedEngine) bool {
-		return func(e topology.PlannedEngine) bool {
-			return e.Queue == name || strings.HasPrefix(name, e.Queue+".rehop.")
-		}
-	}
-	for _, e := range old.plan.Engines {
-		if !slices.ContainsFunc(next.plan.Engines, of(e.Queue)) {
-			add("queue", "queue-extra", e.Queue, "it stays with its bindings, waits and dead letters: messages still come, and no program of NEW handles them",
-				"consume it until it is empty, then topology.Delete with OLD")
-		}
-	}
-	for _, name := range old.plan.Exchanges() {
-		ofOthers := next.leaves(topology.Difference{Kind: "exchange", Name: name})
-		if !levels.Is(name) && !ofOthers && !slices.Contains(next.plan.Exchanges(), name) && !slices.ContainsFunc(old.plan.Engines, of(name)) {
-			add("exchange", "exchange-extra", name, "it stays with its bindings", "delete it when nothing publishes to it")
-		}
-	}
-	delays := map[string]bool{}
-	for _, name := range old.plan.Queues() {
-		switch whole := old.wholeOf(name); {
-		case slices.Contains(next.plan.Queues(), name):
-		case levels.Is(name):
-			delays[whole] = true
-		case whole == "": // dead letters that are specified by themselves
-			add("queue", "queue-extra", name, "it stays with what is in it", "when it is empty and nothing sends to it: topology.Delete with OLD")
-		}
-	}
-	for _, whole := range sortedKeys(delays) {
-		add("delays", "queue-extra", whole, "they stay: delayed messages come as before, and other services of the virtual host may use them",
-			"when no service uses them: topology.Delete with OLD")
-	}
-	return list
 }

@@ -36,6 +36,21 @@ func TestAChangeIsTold(t *testing.T) {
 	}
 	shards := func(n int) topology.Shards { return topology.Shards{Name: "bills", Count: n, Waits: minute} }
 	plain := as("")
+	shop := topology.Exchange{Name: "shop"}
+	bound := func(exchange, key string) []topology.Binding {
+		return []topology.Binding{{Exchange: exchange, RoutingKey: key}}
+	}
+	orders := func(name string) topology.WorkQueue {
+		return topology.WorkQueue{Name: name, Waits: minute, Bindings: bound("shop", "order.#")}
+	}
+	plainMails := topology.WorkQueue{Name: "mails", Waits: minute}
+	lanes := func(names ...string) topology.Lanes {
+		l := topology.Lanes{Name: "sms", Waits: minute, Bindings: bound("shop", "sms")}
+		for _, name := range names {
+			l.Lanes = append(l.Lanes, topology.Lane{Name: name})
+		}
+		return l
+	}
 	for _, tt := range []struct {
 		rule, broker string
 		old, next    []topology.Spec
@@ -59,10 +74,52 @@ func TestAChangeIsTold(t *testing.T) {
 		{"a command is for its virtual host", "4.3 --vhost west", []topology.Spec{plain}, []topology.Spec{work(func(w *topology.WorkQueue) { w.Type = topology.Classic })}, []string{"rabbitmqctl delete_queue -p west orders"}, ""},
 		{"more shards: keys move, messages do not", "4.3", []topology.Spec{shards(2)}, []topology.Spec{shards(3)},
 			[]string{"+ queue bills.02", "with bills.02.wait.1", "Keys move to it when publishers know the larger Count, and no message moves", "declare and consume NEW first", "note bills: 3 shards", "nothing has to stop"}, "bills.00 (queue"},
-		{"fewer shards: the last is emptied first", "4.3", []topology.Spec{shards(3)}, []topology.Spec{shards(2)},
-			[]string{"- queue bills.02", "topology.Declare of NEW returns an error while it has messages and no consumer", "consume the larger Count until it and its waits are empty", "1 left behind: nothing has to stop"}, "topology.Delete with OLD"},
-		{"a work queue that goes is told once", "3.10", []topology.Spec{plain, topology.WorkQueue{Name: "mails", Waits: minute}}, []topology.Spec{plain},
-			[]string{"- queue mails", "no program of NEW handles them", "consume it until it is empty, then topology.Delete with OLD", "1 left behind: nothing has to stop"}, "mails.wait.1 ("},
+		{"fewer shards: the last are emptied first, and deleted alone", "4.3", []topology.Spec{shards(4)}, []topology.Spec{shards(2)},
+			[]string{"- queue bills.02", "topology.Declare of NEW returns an error while it has messages and no consumer", "1. let the publishers know the smaller Count, and consume the larger one until", "2. topology.Delete of what Shards.WorkQueues of OLD has beyond NEW, [2:], which leaves bills.dlq", "- queue bills.03", "2 left behind: nothing has to stop"}, "Delete with OLD"},
+		{"a work queue that goes is told once, and deleted alone", "3.10", []topology.Spec{plain, topology.WorkQueue{Name: "mails", Waits: minute}}, []topology.Spec{plain},
+			[]string{"- queue mails", "declared by OLD, with mails.wait.1, mails.dlq", "what is published to it by its name still comes, and no program of NEW handles it",
+				"1. let what publishes to it by its name publish elsewhere", "2. consume it until it and its waits are empty (rabbitmqctl list_queues name messages consumers)",
+				`3. dead letters in mails.dlq: rehop dlq send, move or export`, "4. topology.Delete of this WorkQueue alone: with all of OLD it would delete what NEW keeps", "1 left behind: nothing has to stop"}, "mails.wait.1 ("},
+		{"a work queue with another name: messages reach both", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{shop, orders("purchases")},
+			[]string{"+ queue purchases", "- queue orders", `each message reaches both "orders" and "purchases" from when NEW is declared until "orders" is unbound, and is handled twice while both are consumed`,
+				"1. keep it in NEW without its Bindings until step 5", "a program of OLD binds it again when it declares",
+				`2. when NEW is declared and no program of OLD runs, unbind it from exchange "shop" (key "order.#")`, "Channel.QueueUnbind",
+				"3. consume it until it and its waits are empty", "4. dead letters in orders.dlq", "5. topology.Delete of this WorkQueue alone",
+				"nothing has to stop, and messages reach two queues until the steps of - are done"}, "Delete with OLD"},
+		{"a name that takes other messages is not both", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{shop, topology.WorkQueue{Name: "mails", Bindings: bound("shop", "mail.#")}},
+			[]string{"- queue orders", `messages still come from exchange "shop", and no program of NEW handles them`, `NEW binds nothing to it for this key, so its messages reach no queue then`}, "reaches both"},
+		{"a key that takes some of the same messages", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{shop, topology.WorkQueue{Name: "paid", Bindings: bound("shop", "#.paid")}},
+			[]string{"- queue orders", `each message that matches both reaches both "orders" and "paid"`}, ""},
+		{"a queue that is kept and takes them from now on", "4.3", []topology.Spec{shop, orders("orders"), plainMails}, []topology.Spec{shop, topology.WorkQueue{Name: "mails", Waits: minute, Bindings: bound("shop", "order.#")}},
+			[]string{"- queue orders", `each message reaches both "orders" and "mails"`}, ""},
+		{"delayed messages reach both too", "4.3", []topology.Spec{shop, orders("orders"), topology.Delays{Max: time.Second}}, []topology.Spec{shop, orders("purchases"), topology.Delays{Max: time.Second}},
+			[]string{"- queue orders", `unbind it from exchange "shop" (key "order.#") and exchange "rehop.delays.1s.deliver" (key that ends with ">1.shop.order.#")`, "messages that are delayed to it by its name still come"}, ""},
+		{"a dead-letter queue that NEW keeps is not deleted", "4.3", []topology.Spec{plain}, []topology.Spec{topology.DeadLetterQueue{Name: "orders.dlq"}},
+			[]string{"- queue orders", "rabbitmqctl delete_queue orders; rabbitmqctl delete_queue orders.wait.1", "topology.Delete of it would delete orders.dlq, which NEW keeps"}, "rehop dlq"},
+		{"a dead-letter queue that stays as such", "4.3", []topology.Spec{plain, topology.WorkQueue{Name: "orders.dlq", Waits: minute}}, []topology.Spec{plain},
+			[]string{"- waits of orders.dlq", "NEW has the queue for dead letters, and no program of NEW consumes it", "rabbitmqctl delete_queue orders.dlq.wait.1"}, "topology.Delete of this"},
+		{"lanes that go are told once", "4.3", []topology.Spec{shop, lanes("vip", "bulk")}, []topology.Spec{shop},
+			[]string{"- lanes sms", "declared by OLD, with sms.vip, sms.vip.wait.1", `unbind exchange "sms.lanes" from exchange "shop" (key "sms")`, "Channel.ExchangeUnbind", "dead letters in sms.vip.dlq and sms.bulk.dlq", "topology.Delete of these Lanes alone", "1 left behind"}, "exchange sms.lanes ("},
+		{"another set of lanes runs empty first", "4.3", []topology.Spec{shop, lanes("vip", "normal", "bulk")}, []topology.Spec{shop, lanes("vip", "bulk")},
+			[]string{"~ exchange sms.lanes", "stop what publishes to it, let the lanes and their waits run empty, delete exchange", "- queue sms.normal", "let it and its waits run empty before exchange sms.lanes is deleted, see ~", "topology.Delete of this one of Lanes.WorkQueues of OLD"}, "unbind"},
+		{"shards that go", "4.3", []topology.Spec{shards(2)}, []topology.Spec{plain}, []string{"- shards bills", "declared by OLD, with bills.00, bills.00.wait.1", "topology.Delete of these Shards alone"}, "- queue bills"},
+		{"dead letters that go", "4.3", []topology.Spec{plain, topology.DeadLetterQueue{Name: "lost", Exchange: "fallback"}}, []topology.Spec{plain},
+			[]string{"- queue lost", "1. when nothing publishes to it: rehop dlq send, move or export what is in it", "2. topology.Delete of this DeadLetterQueue alone"}, "exchange fallback ("},
+		{"exact delays that go", "4.3", []topology.Spec{plain, topology.Delays{}}, []topology.Spec{plain}, []string{"- delays rehop.delays.1s", "topology.Delete of these Delays alone"}, "Delete with OLD"},
+		{"a queue that others declare from now on", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{shop, topology.WorkQueue{Name: "orders", Existing: true, Waits: minute}},
+			[]string{"- declaration of orders", "OLD:     quorum, bound to exchange \"shop\" (key \"order.#\")", "NEW:     declared by others", "nobody puts it or a binding back after it was deleted", "its new owner declares"}, ""},
+		{"an exchange that others declare from now on", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{orders("orders")},
+			[]string{"- exchange shop", "OLD:     topic", "NEW:     declared by others", "topology.Declare of NEW returns an error if it is gone", "its new owner declares it, as topic"}, ""},
+		{"an exchange that nobody needs", "4.3", []topology.Spec{shop, plain}, []topology.Spec{plain},
+			[]string{"- exchange shop", "NEW:     none", "when nothing publishes to it: topology.Delete of this Exchange alone"}, ""},
+		{"fewer attempts", "4.3", []topology.Spec{work(func(w *topology.WorkQueue) { w.Waits = delay.Schedule{time.Minute, time.Hour} })}, []topology.Spec{plain},
+			[]string{"~ attempts of orders", "OLD:     3", "NEW:     2", "a message whose attempt 2 or a later one fails with consumers of NEW is dead-lettered"}, ""},
+		{"one attempt", "4.3", []topology.Spec{plain}, []topology.Spec{work(func(w *topology.WorkQueue) { w.Waits = nil })},
+			[]string{"~ attempts of orders", "OLD:     2", "NEW:     1", "without waits a failure goes straight to the dead-letter queue"}, ""},
+		{"more attempts", "4.3", []topology.Spec{shards(2)}, []topology.Spec{topology.Shards{Name: "bills", Count: 2, Waits: delay.Default()}},
+			[]string{"~ attempts of bills", "OLD:     2", "NEW:     5", "a message that fails with consumers of NEW is attempted up to 5 times, also one that OLD has attempted"}, ""},
+		{"a key that moves to another queue that is kept", "4.3", []topology.Spec{shop, orders("orders"), plainMails}, []topology.Spec{shop, plain, topology.WorkQueue{Name: "mails", Waits: minute, Bindings: bound("shop", "order.#")}},
+			[]string{"- binding shop --order.#--> orders", `each message reaches both "orders" and "mails" until it is unbound`, "Channel.QueueUnbind"}, ""},
 		{"a binding that goes stays", "4.3", []topology.Spec{topology.Exchange{Name: "shop"}, work(func(w *topology.WorkQueue) { w.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "a"}} })},
 			[]topology.Spec{topology.Exchange{Name: "shop"}, work(func(w *topology.WorkQueue) { w.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "b"}} })},
 			[]string{"+ binding shop --b--> orders", "messages that are published from then on, and match it, take it", "- binding shop --a--> orders", "it stays: messages that match it still take it, also while NEW runs"}, "may be in two queues"},

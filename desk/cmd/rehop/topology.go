@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,27 +30,71 @@ verify --by-declaring, which declares once more what exists.`,
 	return c
 }
 
-// specifications reads the file of a service.
-func (a *app) specifications(name string) ([]topology.Spec, error) {
+// specifications reads the file of a service, and returns its faults on a broker of any of these versions: those of the first.
+func (a *app) specifications(name string, versions ...connection.Version) ([]topology.Spec, error) {
 	text, err := readAll(a.in, name)
 	if err != nil {
 		return nil, usage(err)
 	}
 	specs, err := topology.UnmarshalSpecs(text)
 	if err != nil {
-		return nil, usage(fmt.Errorf("%s: %w", typed(name), err))
+		return nil, faultsOf(name, strings.Split(err.Error(), "\n"))
 	}
-	return specs, nil
+	for _, v := range versions {
+		faults := planFaults(name, v, specs)
+		if faults == nil {
+			return specs, nil
+		}
+		err = cmp.Or(err, faults)
+	}
+	return specs, err
+}
+
+// faultsOf returns an error for each fault of a file.
+func faultsOf(name string, faults []string) error {
+	for i, fault := range faults {
+		faults[i] = fmt.Sprintf("%s: %s", typed(name), fault)
+	}
+	return usage(errors.New(strings.Join(faults, "\n")))
+}
+
+// planFaults returns the faults that specifications have together, with the place of each: the first specification
+// that has the fault beside those before it.
+func planFaults(name string, v connection.Version, specs []topology.Spec) error {
+	faults := func(specs []topology.Spec) []string {
+		if _, err := topology.NewPlan(v, specs...); err != nil {
+			return strings.Split(err.Error(), "\n")
+		}
+		return nil
+	}
+	all := faults(specs)
+	if all == nil {
+		return nil
+	}
+	place := map[string]int{}
+	for n := range specs {
+		for _, fault := range faults(specs[:n+1]) {
+			if _, known := place[fault]; !known {
+				place[fault] = n
+			}
+		}
+	}
+	for i, fault := range all {
+		if n, known := place[fault]; known {
+			all[i] = fmt.Sprintf("specs[%d]: %s", n, fault)
+		}
+	}
+	return faultsOf(name, all)
 }
 
 // planned returns the plan of a file for a version of the broker, which has nothing yet. The commands in its
 // notes name the virtual host.
 func (a *app) planned(file, version string) (topology.Plan, error) {
-	v, err := brokerVersion(version)
+	v, err := a.brokerVersion(version)
 	if err != nil {
 		return topology.Plan{}, err
 	}
-	specs, err := a.specifications(file)
+	specs, err := a.specifications(file, v)
 	if err != nil {
 		return topology.Plan{}, err
 	}
@@ -59,12 +106,18 @@ func (a *app) planned(file, version string) (topology.Plan, error) {
 	return drift.Plan, err
 }
 
-func brokerVersion(version string) (connection.Version, error) {
+// The versions that plans are known for: the first and the last one, and the first whose queues are moved by the broker.
+var oldestBroker, moverBroker, newestBroker = connection.Version{Major: 3, Minor: 10}, connection.Version{Major: 4}, connection.Version{Major: 4, Minor: 3}
+
+func (a *app) brokerVersion(version string) (connection.Version, error) {
 	v, err := connection.ParseVersion(version)
-	if err != nil {
-		err = usage(fmt.Errorf("--broker is %s, want a version such as 4.3 or 4.3.6", typed(version)))
+	if err != nil || !v.AtLeast(oldestBroker.Major, oldestBroker.Minor) {
+		return v, usage(fmt.Errorf("--broker is %s, want a version such as 4.3 or 4.3.6, from %d.%d on", typed(version), oldestBroker.Major, oldestBroker.Minor))
 	}
-	return v, err
+	if v.AtLeast(newestBroker.Major, newestBroker.Minor+1) {
+		fmt.Fprintf(a.err, "--broker is %s: rehop knows brokers up to %d.%d, and plans as for that one\n", v, newestBroker.Major, newestBroker.Minor)
+	}
+	return v, nil
 }
 
 func brokerFlag(c *cobra.Command, version *string) *cobra.Command {
@@ -94,12 +147,61 @@ file, or - for the standard input.`,
 				for _, e := range p.Engines {
 					engines = append(engines, map[string]any{"queue": e.Queue, "engine": e.Engine, "why": e.Why, "waits": orEmpty(e.Waits)})
 				}
-				return a.json(map[string]any{"version": p.Version.String(), "exchanges": orEmpty(p.Exchanges()), "queues": orEmpty(p.Queues()), "engines": engines, "notes": orEmpty(p.Notes)})
+				parts, err := partsOf(p)
+				if err != nil {
+					return err
+				}
+				return a.json(map[string]any{"version": p.Version.String(), "exchanges": parts.Exchanges, "queues": parts.Queues, "bindings": parts.Bindings, "engines": engines, "notes": orEmpty(p.Notes)})
 			}
 			_, err = fmt.Fprint(a.out, p)
 			return err
 		},
 	}, &version)
+}
+
+// parts are what a plan declares, with arguments.
+type parts struct {
+	Exchanges []plannedExchange `json:"exchanges"`
+	Queues    []plannedQueue    `json:"queues"`
+	Bindings  []binding         `json:"bindings"`
+}
+
+type plannedExchange struct {
+	Name      string         `json:"name"`
+	Kind      string         `json:"kind"`
+	Arguments map[string]any `json:"arguments"`
+}
+
+type plannedQueue struct {
+	Name      string         `json:"name"`
+	Arguments map[string]any `json:"arguments"`
+}
+
+// partsOf reads the definitions of a plan.
+func partsOf(p topology.Plan) (all parts, err error) {
+	var file struct {
+		Exchanges []struct {
+			plannedExchange
+			Type string
+		}
+		Queues   []plannedQueue
+		Bindings []binding
+	}
+	text, err := p.Definitions("/")
+	if err != nil {
+		return all, err
+	}
+	read := json.NewDecoder(bytes.NewReader(text))
+	read.UseNumber() // a time in milliseconds stays an integer
+	if err := read.Decode(&file); err != nil {
+		return all, err
+	}
+	all = parts{Exchanges: []plannedExchange{}, Queues: orEmpty(file.Queues), Bindings: orEmpty(file.Bindings)}
+	for _, e := range file.Exchanges {
+		e.Kind = e.Type
+		all.Exchanges = append(all.Exchanges, e.plannedExchange)
+	}
+	return all, nil
 }
 
 func (a *app) drawCommand() *cobra.Command {
@@ -135,14 +237,15 @@ a file, or - for the standard input.`,
 }
 
 func (a *app) permissionsCommand() *cobra.Command {
-	var version string
+	var version, user string
 	var names []string
 	c := brokerFlag(&cobra.Command{
 		Use:   "permissions SPECS",
 		Short: "Say which permissions a program needs, and no others",
 		Long: `Permissions prints the command that gives a user of RabbitMQ what a program with these
-roles needs. The virtual host is --vhost, or /. SPECS is a file, or - for the standard input.`,
-		Example: `  rehop topology permissions shop.json --broker 4.3 --role declare,consume`,
+roles needs. The virtual host is --vhost, or /, and the user --user, or USER to be replaced. SPECS
+is a file, or - for the standard input.`,
+		Example: `  rehop topology permissions shop.json --broker 4.3 --role declare,consume --user shopper`,
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, rest []string) error {
 			if len(names) == 0 {
@@ -161,10 +264,11 @@ roles needs. The virtual host is --vhost, or /. SPECS is a file, or - for the st
 				return a.json(needs)
 			}
 			_, err = fmt.Fprintf(a.out, "%s \\\n  %s \\\n  %s \\\n  %s\n",
-				ctl.Command("rabbitmqctl set_permissions", a.vhost, "USER"), ctl.Quote(needs.Configure), ctl.Quote(needs.Write), ctl.Quote(needs.Read))
+				ctl.Command("rabbitmqctl set_permissions", a.vhost, cmp.Or(user, "USER")), ctl.Quote(needs.Configure), ctl.Quote(needs.Write), ctl.Quote(needs.Read))
 			return err
 		},
 	}, &version)
+	c.Flags().StringVar(&user, "user", "", "the user of the program")
 	roleFlag(c, &names)
 	return c
 }
@@ -185,28 +289,60 @@ func rolesOf(names []string) (roles []topology.Role, err error) {
 }
 
 func (a *app) definitionsCommand() *cobra.Command {
-	var version string
-	return brokerFlag(&cobra.Command{
+	var version, user string
+	var names []string
+	c := brokerFlag(&cobra.Command{
 		Use:   "definitions SPECS",
 		Short: "Write what a service declares as a file of definitions, to import into a broker",
 		Long: `Definitions prints the exchanges, queues and bindings that topology.Declare adds to an
 empty broker of a version, in the form that rabbitmqctl import_definitions takes. The
 virtual host is --vhost, or /. An import skips what exists, also in another form: run
-rehop topology verify after it. SPECS is a file, or - for the standard input.`,
-		Example: `  rehop topology definitions shop.json --broker 4.3 --vhost shop`,
-		Args:    args(cobra.ExactArgs(1)),
+rehop topology verify after it. SPECS is a file, or - for the standard input.
+
+With --user and --role it also has the permissions that the user of a program with these
+roles needs, and no others. The import replaces those that the user has in the virtual host.
+The file has no users: an import fails if the user does not exist.`,
+		Example: `  rehop topology definitions shop.json --broker 4.3 --vhost shop
+  rehop topology definitions shop.json --broker 4.3 --vhost shop --user shopper --role consume`,
+		Args: args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, rest []string) error {
+			roles, err := rolesOf(names)
+			if err != nil {
+				return err
+			}
+			if (len(roles) > 0) != (user != "") {
+				return usage(errors.New("rehop topology definitions needs both of --user and --role, or none: the permissions of the user are those of the roles"))
+			}
 			p, err := a.planned(rest[0], version)
 			if err != nil {
 				return err
 			}
 			file, err := p.Definitions(cmp.Or(a.vhost, "/"))
+			if err == nil && len(roles) > 0 {
+				file, err = withPermissions(file, cmp.Or(a.vhost, "/"), user, p.Permissions(roles...))
+			}
 			if err == nil {
 				_, err = fmt.Fprintf(a.out, "%s\n", file)
 			}
 			return err
 		},
 	}, &version)
+	c.Flags().StringVar(&user, "user", "", "the user of the program, for --role")
+	roleFlag(c, &names)
+	return c
+}
+
+// withPermissions adds the permissions of a user to a file of definitions.
+func withPermissions(file []byte, vhost, user string, needs topology.Permissions) ([]byte, error) {
+	list, err := json.MarshalIndent([]any{struct {
+		User  string `json:"user"`
+		Vhost string `json:"vhost"`
+		topology.Permissions
+	}{user, vhost, needs}}, "  ", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "%s,\n  \"permissions\": %s\n}", bytes.TrimSuffix(file, []byte("\n}")), list), nil
 }
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -236,7 +372,7 @@ SPECS is a file, or - for the standard input.`,
   rehop topology verify shop.json --definitions production.json --role consume --user shopper`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, rest []string) error {
-			specs, err := a.specifications(rest[0])
+			specs, err := a.specifications(rest[0], newestBroker, moverBroker, oldestBroker)
 			if err != nil {
 				return err
 			}
@@ -256,7 +392,10 @@ SPECS is a file, or - for the standard input.`,
 			if byDeclaring && (definitions != "" || len(roles) > 0) {
 				return usage(errors.New("--by-declaring asks a broker by AMQP alone, which has neither --definitions nor --role: leave it or them out"))
 			}
-			drift, err := a.drift(c, definitions, user, roles, byDeclaring, specs)
+			drift, v, err := a.drift(c, definitions, user, roles, byDeclaring, specs)
+			if err != nil && v != (connection.Version{}) {
+				err = cmp.Or(planFaults(rest[0], v, specs), err)
+			}
 			if err != nil {
 				return err
 			}
@@ -282,25 +421,31 @@ func (a *app) print(drift topology.Drift) error {
 	return err
 }
 
-// drift compares with a file of definitions, or with the broker.
-func (a *app) drift(c *cobra.Command, definitions, user string, roles []topology.Role, byDeclaring bool, specs []topology.Spec) (topology.Drift, error) {
+// drift compares with a file of definitions, or with the broker, and returns its version as far as it is known.
+func (a *app) drift(c *cobra.Command, definitions, user string, roles []topology.Role, byDeclaring bool, specs []topology.Spec) (drift topology.Drift, v connection.Version, err error) {
 	if definitions != "" {
 		file, err := readAll(a.in, definitions)
 		if err != nil {
-			return topology.Drift{}, usage(ofFlag("--definitions", err))
+			return drift, v, usage(ofFlag("--definitions", err))
 		}
-		drift, err := topology.VerifyDefinitionsAs(file, cmp.Or(a.vhost, "/"), user, roles, specs...)
-		if err != nil {
-			err = usage(err)
+		if drift, err = topology.VerifyDefinitionsAs(file, cmp.Or(a.vhost, "/"), user, roles, specs...); err != nil {
+			var of struct {
+				Version string `json:"rabbitmq_version"`
+			}
+			_ = json.Unmarshal(file, &of)
+			v, _ = connection.ParseVersion(of.Version) // the error says if there is none
+			err = usage(ofFlag("--definitions", err))
 		}
-		return drift, err
+		return drift, v, err
 	}
 	conn, err := a.connect(c.Context())
 	if err != nil {
-		return topology.Drift{}, err
+		return drift, v, err
 	}
 	if byDeclaring {
-		return topology.VerifyByDeclaring(c.Context(), conn, specs...)
+		drift, err = topology.VerifyByDeclaring(c.Context(), conn, specs...)
+	} else {
+		drift, err = topology.VerifyAs(c.Context(), conn, roles, specs...)
 	}
-	return topology.VerifyAs(c.Context(), conn, roles, specs...)
+	return drift, conn.Server().Version, err
 }

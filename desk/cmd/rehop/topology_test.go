@@ -50,11 +50,34 @@ func TestATopologyIsReviewed(t *testing.T) {
 	empty := write("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"},{"name":"b"}],"queues":[{"vhost":"b","name":"bills","durable":true,"arguments":{"x-queue-type":"classic"}}],"exchanges":[],"bindings":[]}`))
 	granted := write("granted.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"}],"queues":[],"exchanges":[],"bindings":[],"users":[{"name":"shopper"},{"name":"admin"}],`+
 		`"permissions":[{"user":"shopper","vhost":"/","configure":"^$","write":"^$","read":"^bills$"},{"user":"admin","vhost":"b","configure":".*","write":".*","read":".*"}]}`))
+	faulty := write("faulty.json", []byte(`{"specs": [{"work_queue": {"name": "bills", "waits": ["soon"], "type": "stream"}}, {"exchange": {"name": "amq.x"}}]}`))
+	twice := write("twice.json", []byte(`{"specs": [{"exchange": {"name": "shop"}}, {"work_queue": {"name": "bills"}}, {"exchange": {"name": "shop", "kind": "direct"}}, {"work_queue": {"name": "bills"}}]}`))
+	carried := write("nack.json", []byte(`{"specs": [{"work_queue": {"name": "bills", "engine": "nack", "waits": ["1m"], "type": "classic"}}]}`))
+	old := write("old.json", []byte(`{"rabbitmq_version":"3.10.8","vhosts":[{"name":"/"}],"queues":[],"exchanges":[],"bindings":[]}`))
+	const unreachable = " --url amqp://guest:guest@127.0.0.1:1/" // nothing connects before the file is read
 	for _, tt := range []struct {
 		rule, line string
 		code       int
 		says       string
 	}{
+		{"all faults with their places", "plan " + faulty + " --broker 4.3", exitUsage, faulty + `": topology: specifications: specs[0].work_queue.waits[0] is "soon"`},
+		{"also those of values", "plan " + faulty + " --broker 4.3", exitUsage, faulty + `": topology: specifications: specs[0].work_queue: WorkQueue "bills": Type is "stream"`},
+		{"also of later specifications", "plan " + faulty + " --broker 4.3", exitUsage, faulty + `": topology: specifications: specs[1].exchange: Exchange.Name is "amq.x"`},
+		{"verify has the same, and connects to nothing", "verify " + faulty + unreachable, exitUsage, faulty + `": topology: specifications: specs[1].exchange: Exchange.Name is "amq.x"`},
+		{"faults of several together", "plan " + twice + " --broker 4.3", exitUsage, twice + `": specs[2]: topology: exchange "shop" is specified twice`},
+		{"all of them", "plan " + twice + " --broker 4.3", exitUsage, twice + `": specs[3]: topology: queue "bills" is specified twice`},
+		{"verify has them too", "verify " + twice + unreachable, exitUsage, twice + `": specs[3]: topology: queue "bills" is specified twice`},
+		{"and compare, of both files", "compare " + twice + " " + faulty + " --broker 4.3", exitUsage, twice + `": specs[3]: topology: queue "bills" is specified twice`},
+		{"and of the second", "compare " + twice + " " + faulty + " --broker 4.3", exitUsage, faulty + `": topology: specifications: specs[1].exchange`},
+		{"a fault on a version", "verify " + carried + " --definitions " + old, exitUsage, carried + `": specs[0]: topology: WorkQueue "bills": Engine`},
+		{"a version before the first", "plan " + file + " --broker 3.9", exitUsage, `--broker is "3.9", want a version such as 4.3 or 4.3.6, from 3.10 on`},
+		{"also to compare", "compare " + file + " " + file + " --broker 3.9", exitUsage, `--broker is "3.9"`},
+		{"a version after the last", "plan " + file + " --broker 4.9", exitDone, "--broker is 4.9: rehop knows brokers up to 4.3, and plans as for that one"},
+		{"a series after the last", "compare " + file + " " + file + " --broker 5.0", exitDone, "--broker is 5.0: rehop knows"},
+		{"permissions of a user", "permissions " + file + " --broker 4.0 --role consume --user shopper", exitDone, "rabbitmqctl set_permissions shopper \\\n"},
+		{"definitions with permissions", "definitions " + file + " --broker 4.0 --role consume --user shopper --vhost b", exitDone, "\"permissions\": [\n    {\n      \"user\": \"shopper\",\n      \"vhost\": \"b\",\n      \"configure\": \"^(bills"},
+		{"definitions with permissions of nobody", "definitions " + file + " --broker 4.0 --role consume", exitUsage, "needs both of --user and --role"},
+		{"definitions with a user that has no role", "definitions " + file + " --broker 4.0 --user shopper", exitUsage, "needs both of --user and --role"},
 		{"a plan needs no broker", "plan " + file + " --broker 4.3", exitDone, "queue     bills.wait.1"},
 		{"it is that of the version", "plan " + file + " --broker 3.10", exitDone, "carry"},
 		{"a drawing needs no broker", "draw " + file + " --broker 4.3", exitDone, `n1["bills<br>quorum, engine nack"]`},
@@ -72,7 +95,7 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"no change of what others declare", "compare " + ofOthers + " " + ofOthers + " --broker 4.3", exitDone, "no difference"},
 		{"another key to an exchange of others", "compare " + ofOthers + " " + otherKey + " --broker 4.3", exitPartly, "+ binding shop --bill.#--> bills"},
 		{"an exchange that NEW declares itself", "compare " + ofOthers + " " + ownShop + " --broker 4.3", exitPartly, "+ exchange shop"},
-		{"an exchange that NEW leaves to others", "compare " + ownShop + " " + ofOthers + " --broker 4.3", exitDone, "no difference"},
+		{"an exchange that NEW leaves to others", "compare " + ownShop + " " + ofOthers + " --broker 4.3", exitPartly, "- exchange shop (exchange-extra)"},
 		{"two files from the standard input", "compare - - --broker 4.3", exitUsage, "OLD and NEW are both -"},
 		{"permissions of two roles", "permissions " + file + " --broker 4.0 --vhost b --role declare,publish", exitDone, "rabbitmqctl set_permissions -p b USER \\\n  '^(bills|bills\\.dlq|bills\\.rehop\\..*|bills\\.wait\\..*|shop)$'"},
 		{"a role that is empty", "verify " + file + " --role=", exitUsage, "--role is empty"},
@@ -135,12 +158,31 @@ func TestATopologyIsReviewed(t *testing.T) {
 	s.in = nil
 	s.run(exitDone, "topology", "plan", file, "--broker", "4.0", "-o", "json")
 	var plan struct {
-		Version string
-		Queues  []string
-		Engines []struct{ Queue, Engine string }
+		Version   string
+		Exchanges []struct {
+			Name, Kind string
+			Arguments  map[string]any
+		}
+		Queues []struct {
+			Name      string
+			Arguments map[string]any
+		}
+		Bindings []binding
+		Engines  []struct{ Queue, Engine string }
 	}
 	must(t, json.Unmarshal([]byte(s.out), &plan))
 	if plan.Version != "4.0" || len(plan.Queues) != 3 || len(plan.Engines) != 1 || plan.Engines[0].Engine != "nack" {
+		t.Errorf("%+v", plan)
+	}
+	if e := plan.Exchanges[0]; e.Name != "bills.rehop.return" && e.Name != "shop" || e.Kind == "" {
+		t.Errorf("%+v", plan.Exchanges)
+	}
+	for _, e := range plan.Exchanges {
+		if e.Name == "bills.rehop.return" && (e.Kind != "headers" || e.Arguments["alternate-exchange"] != "bills.rehop.return.spare") {
+			t.Errorf("%+v", e)
+		}
+	}
+	if q := plan.Queues[1]; q.Name != "bills.wait.1" || q.Arguments["x-message-ttl"] != 60000.0 || len(plan.Bindings) < 5 {
 		t.Errorf("%+v", plan)
 	}
 }
