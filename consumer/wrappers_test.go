@@ -191,9 +191,8 @@ func TestAClassifiedMessageGoesWhereTheRuleSays(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error { return errBroken },
 			classifier(w.T, consumer.Rule{OlderThan: 30 * time.Second, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}}))
-		_, stop := w.start(handler, consumer.Config{})
 		w.publish(1, func(m *rehoptest.Message) { m.Timestamp = time.Now() })
-		synctest.Wait()
+		_, stop := w.start(handler, consumer.Config{})
 		w.has(route.WaitQueue(w.orders.Name, 1), id(0)) // young enough
 		time.Sleep(2 * time.Minute)
 		w.stopped(stop)

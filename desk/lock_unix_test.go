@@ -17,10 +17,10 @@ func TestALockEndsWithItsReleaseWhoeverHasTheFile(t *testing.T) {
 	must(t, err)
 	info, err := os.Stat(name)
 	must(t, err)
-	copied := false
+	file, copied := info.Sys().(*syscall.Stat_t), false
 	for fd := range 1000 { // as the child has it
 		var s syscall.Stat_t
-		if syscall.Fstat(fd, &s) == nil && s.Ino == info.Sys().(*syscall.Stat_t).Ino && !copied {
+		if syscall.Fstat(fd, &s) == nil && s.Ino == file.Ino && s.Dev == file.Dev && !copied {
 			child, err := syscall.Dup(fd)
 			must(t, err)
 			defer syscall.Close(child)
