@@ -81,60 +81,84 @@ func TestARedriveIsAboutItsBrokerFromTheBegin(t *testing.T) {
 	})
 }
 
-// Somebody stops a redrive that another process goes on with, while that waits for the broker.
+// Somebody stops a redrive that another process goes on with, while that waits for the broker. Then no
+// letter goes.
 func TestARedriveThatWaitsForTheBrokerCanBeStopped(t *testing.T) {
-	inBubble(t, "4.3", func(w *fixture) {
-		w.dead(orders(6)...)
-		ctx, stop := context.WithCancel(w.Context())
-		defer stop()
-		p, err := w.live().Execute(ctx, Redrive{ID: "mine", Action: Send, All: true, Rate: 1}, func(Progress) { stop() })
-		if !errors.Is(err, ErrRedriveStopped) || p.Done == 6 {
-			w.Fatalf("%v: %+v, want it stopped in between", err, p)
+	for _, place := range []string{"queue", "store"} {
+		for _, action := range []Action{Send, Move} {
+			t.Run(place+" "+string(action), func(t *testing.T) {
+				inBubble(t, "4.3", func(w *fixture) { stopWhileAway(w, place == "queue", action) })
+			})
 		}
-		must(w.T, w.journal.Stop("mine", By{})) // which is over when somebody resumes it
-		up := make(chan struct{})
-		var away atomic.Bool
-		sockets := make(chan net.Conn, 10)
-		conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if away.Load() {
-				select {
-				case <-up:
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				}
+	}
+}
+
+func stopWhileAway(w *fixture, live bool, action Action) {
+	up, sockets := make(chan struct{}), make(chan net.Conn, 10)
+	var away atomic.Bool
+	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if away.Load() {
+			select {
+			case <-up:
+			case <-ctx.Done():
+				return nil, ctx.Err()
 			}
-			socket, err := w.broker.Dial(ctx, network, address)
-			if err == nil {
-				sockets <- socket
-			}
-			return socket, err
-		}})
-		must(w.T, err)
-		defer conn.Close()
-		away.Store(true)
-		for synctest.Wait(); len(sockets) > 0; {
-			must(w.T, (<-sockets).Close())
 		}
-		synctest.Wait()
-		source, err := NewLive(conn, "orders.dlq", LiveConfig{Journal: w.journal})
-		must(w.T, err)
-		ended := make(chan error, 1)
-		go func() {
-			var err error
-			p, err = source.Resume(w.Context(), "mine", By{}, nil)
-			ended <- err
-		}()
-		synctest.Wait()
-		must(w.T, w.journal.Stop("mine", By{}))
-		close(up)
-		if err := <-ended; !errors.Is(err, ErrRedriveStopped) || p.State != Stopped || p.Done == 6 {
-			w.Errorf("%v: %+v, want it stopped", err, p)
+		socket, err := w.broker.Dial(ctx, network, address)
+		if err == nil {
+			sockets <- socket
 		}
-		if p, err = w.live().Resume(w.Context(), "mine", By{}, nil); err != nil || p.Done != 6 {
-			w.Errorf("%v: %+v, want it done", err, p)
-		}
-		if _, err := w.journal.begin(p.Redrive, &By{}); err == nil || !strings.Contains(err.Error(), "is done") { // another process was first
-			w.Errorf("a redrive that is done goes on: %v", err)
+		return socket, err
+	}})
+	must(w.T, err)
+	defer conn.Close()
+	w.dead(orders(6)...)
+	w.parked()
+	var source Source
+	if live {
+		source, err = NewLive(conn, "orders.dlq", LiveConfig{Journal: w.journal})
+	} else {
+		letters, _ := w.collect("orders.dlq", 6)
+		source, err = NewCollected(letters, conn, CollectedConfig{Journal: w.journal})
+	}
+	must(w.T, err)
+	mine := Redrive{ID: "mine", Action: action, All: true, Rate: 1}
+	if action == Move {
+		mine.To = address("parked")
+	}
+	ctx, stop := context.WithCancel(w.Context())
+	defer stop()
+	before, err := source.Execute(ctx, mine, func(p Progress) {
+		if p.Done > 0 {
+			stop()
 		}
 	})
+	if !errors.Is(err, ErrRedriveStopped) || before.Done == 0 || before.Done == 6 {
+		w.Fatalf("%v: %+v, want it stopped in between", err, before)
+	}
+	must(w.T, w.journal.Stop("mine", By{})) // which is over when somebody resumes it
+	away.Store(true)
+	for synctest.Wait(); len(sockets) > 0; {
+		must(w.T, (<-sockets).Close())
+	}
+	synctest.Wait()
+	var p Progress
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		p, err = source.Resume(w.Context(), "mine", By{}, nil)
+		ended <- err
+	}()
+	synctest.Wait()
+	must(w.T, w.journal.Stop("mine", By{}))
+	close(up)
+	if err := <-ended; !errors.Is(err, ErrRedriveStopped) || p.State != Stopped || p.Done != before.Done {
+		w.Errorf("%v: %+v, want it stopped, and no letter sent since %d", err, p, before.Done)
+	}
+	if p, err = source.Resume(w.Context(), "mine", By{}, nil); err != nil || p.Done != 6 {
+		w.Errorf("%v: %+v, want it done", err, p)
+	}
+	if _, err := w.journal.begin(p.Redrive, &By{}); err == nil || !strings.Contains(err.Error(), "is done") { // another process was first
+		w.Errorf("a redrive that is done goes on: %v", err)
+	}
 }

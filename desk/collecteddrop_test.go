@@ -5,6 +5,7 @@ package desk
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -139,5 +140,38 @@ func TestADropThatIsCutOffWithinAPageCountsEachLetterOnce(t *testing.T) {
 				t.Errorf("%d letters are left: %v, want %d", left, err, n-limit)
 			}
 		})
+	}
+}
+
+// A drop whose stop is asked for deletes no letter of the next page.
+func TestADropIsStoppedBetweenItsPages(t *testing.T) {
+	t.Parallel()
+	const n = scanPage + 1
+	dir := t.TempDir()
+	k := killedTask{Journal: filepath.Join(dir, "journal"), Store: filepath.Join(dir, "letters.db")}
+	source, letters, end, err := k.collected()
+	must(t, err)
+	defer end()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if err := letters.Collect(t.Context(), &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "orders"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
+	source.gap = func(moment string) {
+		if moment == "deleted" {
+			must(t, source.cfg.Journal.Stop("mine", By{}))
+		}
+	}
+	p, err := source.Execute(t.Context(), Redrive{ID: "mine", Action: Drop, All: true, CopyTo: filepath.Join(dir, "dropped.jsonl")}, nil)
+	if !errors.Is(err, ErrRedriveStopped) || p.State != Stopped || p.Done != scanPage {
+		t.Errorf("%v: %+v, want it stopped after %d", err, p, scanPage)
+	}
+	if left, err := letters.Count(t.Context(), store.Query{}); err != nil || left != 1 {
+		t.Errorf("%d letters are left: %v, want 1", left, err)
 	}
 }

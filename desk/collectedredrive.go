@@ -89,15 +89,7 @@ func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell 
 	r.progress.Began, r.progress.DoneBefore = time.Now().UTC(), r.progress.Done
 	run, stop := context.WithCancelCause(ctx)
 	r.stop = stop
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		for pause(run, lookForStop) {
-			if b.stopped() {
-				stop(ErrRedriveStopped)
-			}
-		}
-	}()
+	watched := b.watch(run, stop)
 	err := r.run(run)
 	if err != nil && run.Err() != nil {
 		err = context.Cause(run)
@@ -169,6 +161,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		defer r.mu.Unlock()
 		r.settled(done, report)
 		_ = r.note(false) // a journal that fails ends the redrive at its next letter
+		r.heed()
 	}
 	began := time.Now()
 	var report store.ReplayReport
@@ -178,6 +171,9 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 			r.mu.Lock()
 			done, r.known, r.doubted = r.progress.Done, 0, 0
 			r.mu.Unlock()
+			if r.heed() {
+				return ErrRedriveStopped
+			}
 			report, err = r.source.store.Replay(ctx, &marking{redrive: r, user: user, publisher: publisher}, q, options)
 			r.mu.Lock()
 			r.settled(done, report)
@@ -215,6 +211,16 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	}
 	err = errors.Join(err, r.note(true), publisher.Close())
 	return err
+}
+
+// heed stops the redrive if somebody has asked for that, and reports it: before the first letters
+// go, and between others.
+func (r *collectedRedrive) heed() bool {
+	stopped := r.book.stopped()
+	if stopped {
+		r.stop(ErrRedriveStopped)
+	}
+	return stopped
 }
 
 // before is the time before which the letters of the redrive were stored, in whole
@@ -475,7 +481,7 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 	}
 	after := int64(0)
 	for {
-		if ctx.Err() != nil {
+		if r.heed() || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		var transfers []*transfer

@@ -364,8 +364,8 @@ func (j *Journal) history(id string) (past, error) {
 	return h, err
 }
 
-// Stop stops a redrive, in whichever process it runs, within about a second. A stopped
-// redrive can be resumed.
+// Stop stops a redrive, in whichever process it runs, within about a second. A redrive that waits for
+// its broker, or has not begun to send, sends nothing any more. A stopped redrive can be resumed.
 func (j *Journal) Stop(id string, by By) error {
 	p, err := j.Redrive(id)
 	if err != nil {
@@ -508,6 +508,20 @@ func (b *book) write(e entry) error {
 func (b *book) stopped() bool {
 	_, err := os.Stat(b.journal.stopFile(b.redrive.ID))
 	return err == nil
+}
+
+// watch calls stop when somebody has stopped the redrive. watched is closed after the end of ctx.
+func (b *book) watch(ctx context.Context, stop context.CancelCauseFunc) (watched <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for pause(ctx, lookForStop) {
+			if b.stopped() {
+				stop(ErrRedriveStopped)
+			}
+		}
+	}()
+	return done
 }
 
 // end notes how the redrive ended, also in the audit.

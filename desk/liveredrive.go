@@ -75,6 +75,7 @@ type liveRedrive struct {
 	destination destination
 	arrivals    chan *transfer
 	tell        func(Progress)
+	stop        context.CancelCauseFunc
 	resumed     bool
 
 	progress  Progress
@@ -188,18 +189,9 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 }
 
 func (r *liveRedrive) run(ctx context.Context) (err error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		for pause(ctx, lookForStop) {
-			if r.book.stopped() {
-				stop(ErrRedriveStopped)
-			}
-		}
-	}()
-	defer func() { stop(nil); <-watched }()
+	ctx, r.stop = context.WithCancelCause(ctx)
+	watched := r.book.watch(ctx, r.stop)
+	defer func() { r.stop(nil); <-watched }()
 	leave, err := r.live.enter(ctx)
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func (r *liveRedrive) group() int {
 	return n
 }
 
-// send sends what may be sent now.
+// send sends what may be sent now. Somebody may have asked for a stop since the last group.
 func (r *liveRedrive) send(ctx context.Context) {
 	if r.canary.passes(time.Now()) {
 		r.passed(ctx)
@@ -77,6 +77,10 @@ func (r *liveRedrive) send(ctx context.Context) {
 		r.next, r.soonest = r.next.Add(takes), now.Add(takes*4/5)
 	}
 	if n <= 0 {
+		return
+	}
+	if r.book.stopped() {
+		r.stop(ErrRedriveStopped)
 		return
 	}
 	transfers := r.pending[:n]

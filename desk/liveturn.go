@@ -260,6 +260,9 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		return nil
 	}
 	if doubt {
+		if r.answer != "" && r.book.stopped() {
+			return ErrRedriveStopped
+		}
 		r.undeleted--
 		switch r.answer {
 		case Again:

@@ -58,6 +58,19 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 					if name := strconv.Quote(cmp.Or(id, list.Letters[0].ID)); err != nil || p.State != Done || p.Done != 1 || p.MaybeSent != 1 || !p.Resumable() || !strings.Contains(p.Note, name) {
 						w.Errorf("%v: %+v, want 1 in doubt, and a note of %s", err, p, name)
 					}
+					if tt.answer != "" { // and somebody stops it before it comes to the letter
+						stopping := w.live()
+						stopping.gap = func(moment string) {
+							if moment == "counted" {
+								must(w.T, w.journal.Stop("o-1", By{}))
+							}
+						}
+						p, err = stopping.Resume(w.Context(), "o-1", By{MaybeSent: tt.answer}, nil)
+						if !errors.Is(err, ErrRedriveStopped) || p.Deleted != 0 || p.Done != 1 {
+							w.Errorf("%v: %+v, want it stopped before the letter is deleted or sent", err, p)
+						}
+						w.has("orders.dlq", 1)
+					}
 					p, err = w.live().Resume(w.Context(), "o-1", By{Who: "ada", MaybeSent: tt.answer}, nil)
 					if err != nil || p.Done != 1+tt.sent || p.MaybeDuplicate != tt.sent || p.MaybeSent != tt.doubts || p.Resumable() != (tt.doubts > 0) {
 						w.Errorf("%v: %+v, want %d more sent and %d in doubt", err, p, tt.sent, tt.doubts)
