@@ -28,6 +28,7 @@ import (
 //	acts/ID                  progress of an action other than a redrive, until it ends
 //	redrives/ID.jsonl        the redrive, and each of its steps
 //	redrives/ID.stop         exists if somebody has stopped the redrive
+//	redrives/ID.lock         has the process that works on the redrive, or did last
 //	originals.jsonl          letters as they were before an edit
 //	dropped/ID.jsonl         letters that a redrive with DroppedTo has deleted
 type Journal struct {
@@ -220,15 +221,33 @@ type run struct {
 	Deleted        int `json:"deleted,omitzero"`
 }
 
-// Redrive returns a redrive with its progress.
-func (j *Journal) Redrive(id string) (Progress, error) {
+// Redrive returns a redrive with its progress. It is running from the moment that a process has taken it,
+// also while that waits for its broker.
+func (j *Journal) Redrive(id string) (p Progress, err error) {
+	known := false
 	if redriveID.MatchString(id) {
-		if p, known := j.summary(id); known {
-			return p, nil
-		}
+		p, known = j.summary(id)
 	}
-	h, err := j.look(id)
-	return h.progress, err
+	if !known {
+		h, err := j.look(id)
+		if err != nil {
+			return h.progress, err
+		}
+		p = h.progress
+	}
+	if j.isTaken(p) {
+		p.State, p.Error = Running, ""
+	}
+	return p, nil
+}
+
+// isTaken reports whether a process is about to go on with a redrive that has ended.
+func (j *Journal) isTaken(p Progress) bool {
+	if !p.Resumable() {
+		return false
+	}
+	busy, _ := held(j.lockFile(p.Redrive.ID))
+	return busy
 }
 
 // look returns what the file of a redrive says, and whether a process works on it.
@@ -401,27 +420,40 @@ type book struct {
 
 // begin writes a redrive down, unless somebody resumes it, and takes it for this process.
 func (j *Journal) begin(r Redrive, resumed *By) (*book, error) {
-	return j.take(r, func(b *book) error { return b.open(resumed) })
+	by := r.By
+	if resumed != nil {
+		by = *resumed
+	}
+	return j.take(r, by, func(b *book) error { return b.open(resumed) })
 }
 
 // take takes a redrive for this process, and opens its book. Only one process works on a redrive.
-func (j *Journal) take(r Redrive, open func(*book) error) (*book, error) {
+func (j *Journal) take(r Redrive, by By, open func(*book) error) (*book, error) {
 	if err := j.make(); err != nil {
 		return nil, err
 	}
-	release, err := lock(j.lockFile(r.ID))
+	name := j.lockFile(r.ID)
+	release, err := lock(name)
 	for range 10 { // somebody may have looked whether it is taken
 		if !errors.Is(err, errBusy) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // a file tells nobody when it is free
-		release, err = lock(j.lockFile(r.ID))
+		release, err = lock(name)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errBusy):
+		return nil, heldBy(r.ID, name, err)
+	case err != nil:
 		return nil, fmt.Errorf("desk: redrive %s: %w", r.ID, err)
 	}
 	b := &book{journal: j, redrive: r, release: release}
-	if err := open(b); err != nil {
+	if err = sign(name, by); err == nil {
+		err = open(b)
+	} else {
+		err = fmt.Errorf("desk: the journal: %w", err)
+	}
+	if err != nil {
 		return nil, errors.Join(err, release())
 	}
 	return b, nil
@@ -588,10 +620,10 @@ func reopen(ctx context.Context, j *Journal, a About, conn *connection.Conn, id 
 		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is for %s, not for %s", id, p.Redrive.Source, a.Name), rehop.ClassBug)
 	case !by.MaybeSent.valid():
 		return nil, rehop.WithClass(fmt.Errorf("desk: By.MaybeSent is %.40q, want again or delete, or nothing", by.MaybeSent), rehop.ClassBug)
-	case !p.Resumable():
+	case p.Ended() && !p.Resumable():
 		return nil, isDone(id)
 	}
-	return j.take(p.Redrive, func(b *book) error {
+	return j.take(p.Redrive, by, func(b *book) error {
 		if err := j.forgetStop(id); err != nil { // before this process waits for the broker: somebody may stop it then
 			return err
 		}

@@ -124,10 +124,11 @@ func (j *Journal) sizeOf(id string) int64 {
 	return info.Size()
 }
 
-// refresh reads a redrive again, if its file has grown, or its process may have died.
+// refresh reads a redrive again, if its file has grown, its process may have died, or another one has
+// taken it.
 func (j *Journal) refresh(one *listed) error {
 	size := j.sizeOf(one.id)
-	if size >= 0 && size == one.size && one.progress.Ended() {
+	if size >= 0 && size == one.size && one.progress.Ended() && !j.isTaken(one.progress) {
 		return nil
 	}
 	p, err := j.Redrive(one.id)

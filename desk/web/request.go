@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -171,6 +172,7 @@ type problem struct {
 	Advice string
 	Place  place
 	Look   string // where to go after a look, which is what to do
+	Held   string // the redrive that another process has
 	Drawn  drawn
 }
 
@@ -186,6 +188,10 @@ func (r *request) fail(err error) {
 		p.Status, p.Text = http.StatusConflict, "Nothing was done: since this page was shown, somebody has looked again, or a redrive has ended, and other letters may be meant."
 		p.Look = address(strings.TrimPrefix(r.r.URL.Path, "/"), p.Place, onlyFilter(r.form))
 	}
+	var held heldError
+	if errors.As(err, &held) {
+		p.Held = cmp.Or(r.form.Get("id"), r.form.Get("redrive"))
+	}
 	if p.Status >= 500 {
 		r.h.cfg.Logger.Warn("web: a page could not be shown", "path", r.r.URL.Path, "error", err)
 	}
@@ -194,9 +200,16 @@ func (r *request) fail(err error) {
 	}
 }
 
+// heldError is the error of package desk for a redrive that another process has.
+type heldError interface {
+	error
+	Holder() string
+}
+
 // problemOf says what an error means to a person.
 func problemOf(err error) problem {
 	var refused *desk.RefusedError
+	var held heldError
 	var large *http.MaxBytesError
 	var broker *amqp.Error
 	var blocked *connection.BlockedError
@@ -212,6 +225,9 @@ func problemOf(err error) problem {
 		return problem{Status: 404, Head: "This letter is not here any more", Text: err.Error(), Advice: "Somebody may have sent it back, or another consumer has it. Look again, or see the audit."}
 	case errors.Is(err, desk.ErrNoRedrive):
 		return problem{Status: 404, Head: "There is no such redrive", Text: err.Error(), Advice: "The page of redrives lists those of this journal."}
+	case errors.As(err, &held):
+		who := cmp.Or(held.Holder(), "It has not said which one, and since when")
+		return problem{Status: 409, Head: "Another process works on this redrive", Text: who + ".", Advice: "Nothing was done here. It may wait for the broker, for letters or for its turn. Watch it, or stop it, and resume it here when it has ended."}
 	case errors.Is(err, errEdited):
 		return problem{Status: 409, Head: "This letter is another one now", Text: err.Error(), Advice: "Open it again, and edit what it is now."}
 	case errors.Is(err, errReadOnly):

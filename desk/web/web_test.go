@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +25,10 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -310,6 +314,50 @@ func TestAResumeThatIsRefusedSaysWhy(t *testing.T) {
 		r.store.refuse = rehop.WithClass(errors.New(`desk: redrive o-3 is about cluster "staging"`), rehop.ClassBug)
 		r.has(r.post("/resume", url.Values{"id": {"o-3"}}), 400, "This cannot be done", "redrive o-3 is about cluster")
 	})
+}
+
+// Of two desks that go on with one redrive the second is told who has it, and how to stop that.
+func TestARedriveThatAnotherDeskHasIsAConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var source desk.Keeper
+		r := enter(t, func(cfg *Config) {
+			source = collected(t, cfg.Journal, 3)
+			cfg.Sources = []desk.Source{source}
+		})
+		time.Sleep(time.Second) // a redrive is about letters that were stored before it
+		begun, ended := make(chan struct{}), make(chan error, 1)
+		once := sync.OnceFunc(func() { close(begun) })
+		go func() { // as another process does
+			slow := desk.Redrive{ID: "o-1", Action: desk.Drop, All: true, Rate: 0.001, CopyTo: filepath.Join(r.folder, "dropped.jsonl"), By: desk.By{Who: "ben"}}
+			_, err := source.Execute(t.Context(), slow, func(desk.Progress) { once() })
+			ended <- err
+		}()
+		<-begun
+		r.has(r.post("/resume", url.Values{"id": {"o-1"}}), 409, "Another process works on this redrive", fmt.Sprintf("ben, in process %d on ", os.Getpid()), " UTC.",
+			"stop it, and resume it here when it has ended", `href="redrive?id=o-1"`, `action="stop"`)
+		r.has(r.get("/redrive?id=o-1"), 200, "drop · running", `action="stop"`)
+		r.has(r.post("/stop", url.Values{"id": {"o-1"}}), 303)
+		if err := <-ended; !errors.Is(err, desk.ErrRedriveStopped) {
+			t.Errorf("the other desk: %v, want it stopped", err)
+		}
+		r.has(r.get("/redrive?id=o-1"), 200, "drop · stopped", `action="resume"`)
+	})
+}
+
+// collected is a store of n letters.
+func collected(t *testing.T, journal *desk.Journal, n int) desk.Keeper {
+	t.Helper()
+	db, err := sqlite.Open(filepath.Join(t.TempDir(), "letters.db"))
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
+	must(t, err)
+	for i := range n {
+		must(t, letters.Collect(t.Context(), &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "orders"}))
+	}
+	keeper, err := desk.NewCollected(letters, nil, desk.CollectedConfig{Journal: journal, Name: "store letters.db"})
+	must(t, err)
+	return keeper
 }
 
 func TestAnAnswerThatIsNoneIsRefused(t *testing.T) {
