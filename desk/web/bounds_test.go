@@ -165,3 +165,22 @@ func TestProgressCountsAgainstTheBound(t *testing.T) {
 		}
 	}
 }
+
+// A look that has not reached all letters says how all of them can be seen.
+func TestALookThatLeavesLettersOutSaysHowToSeeThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		const command = "rehop dlq collect orders.dlq --store letters.db"
+		r.queue.looked, r.queue.total, r.queue.bound = 1, 13_000, "the first 3 of 13000 letters"
+		for _, page := range []string{"/letters?queue=orders.dlq", "/groups?queue=orders.dlq"} {
+			r.has(r.get(page), 200, "Shown: the first", command)
+		}
+		r.store.total = 13_000
+		r.queue.total, r.queue.bound = 0, ""
+		for _, page := range []string{"/letters?queue=orders.dlq", "/groups?queue=orders.dlq", "/letters?store=store+letters.db"} {
+			if w := r.get(page); w.Code != 200 || strings.Contains(w.Body.String(), "rehop dlq collect") {
+				t.Errorf("%s speaks of letters that it does not leave out: %s", page, w.Body)
+			}
+		}
+	})
+}

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/desk"
 )
@@ -18,7 +21,10 @@ type lettersData struct {
 	Back string
 	Send string
 	Keep string
-	From int // number of the first row, where it is known
+
+	Columns []column[desk.Letter]
+	Order   string // that the rows are in
+	Sorted  string // says which letters were sorted; empty: they are in the order of their places
 }
 
 type shownRow struct {
@@ -37,26 +43,134 @@ func (h *Handler) letters(r *request) error {
 	if err != nil {
 		return err
 	}
-	after, err := strconv.ParseInt(cmp.Or(r.form.Get("after"), "0"), 10, 64)
-	if err != nil || after < 0 {
-		return fmt.Errorf("%w: after is %.40q", errForm, r.form.Get("after"))
+	d := lettersData{placeView: placeViewOf(h, "letters", source, p, r.form), Columns: letterColumns, Order: cmp.Or(r.form.Get("sort"), "place")}
+	var first, next int64
+	if d.Order == "place" {
+		first, next, err = d.byPlace(r, source, f)
+	} else {
+		first, next, err = d.sorted(r, source, f)
 	}
-	list, err := source.List(r.ctx, f, desk.Page{After: after, Limit: pageOfLetters})
 	if err != nil {
 		return err
 	}
-	d := lettersData{placeView: placeViewOf(h, "letters", source, p, r.form), List: list}
-	for _, l := range list.Letters {
+	for _, l := range d.List.Letters {
 		d.Rows = append(d.Rows, shownRow{l, address("letter", p, nil, "id", l.ID)})
 	}
-	if list.Next > 0 {
-		d.Next = address("letters", p, d.Values, "after", strconv.FormatInt(list.Next, 10))
+	sort := r.form.Get("sort")
+	if next > 0 {
+		field := "after"
+		if d.Sorted != "" {
+			field = "from"
+		}
+		d.Next = address("letters", p, d.Values, "sort", sort, field, strconv.FormatInt(next, 10))
 	}
-	if after > 0 {
-		d.Back = address("letters", p, d.Values)
+	if first > 0 {
+		d.Back = address("letters", p, d.Values, "sort", sort)
 	}
 	d.Send, d.Keep = d.Link("send"), d.Link("keep")
 	return r.show("letters", view{Title: "Letters of " + h.cfg.named(p.String()), Nav: "place", Events: p.events(), Data: d})
+}
+
+// letterColumns are those of letters, in the order of the table. Equal letters are in the order of their
+// places.
+var letterColumns = []column[desk.Letter]{
+	{"place", "Place", false, func(a, b desk.Letter) int { return cmp.Compare(a.Place, b.Place) }},
+	{"error", "Error", false, func(a, b desk.Letter) int { return cmp.Compare(a.Error, b.Error) }},
+	{"cause", "Cause", false, func(a, b desk.Letter) int { return cmp.Compare(a.Cause, b.Cause) }},
+	{"message", "Message", false, func(a, b desk.Letter) int { return cmp.Compare(a.Publishing.MessageId, b.Publishing.MessageId) }},
+	{"attempts", "Attempts", true, func(a, b desk.Letter) int { return b.Attempts - a.Attempts }},
+	{"redrives", "Sent back", true, func(a, b desk.Letter) int { return b.Redrives - a.Redrives }},
+	{"failed", "Failed", true, func(a, b desk.Letter) int { return b.Failed.Compare(a.Failed) }},
+}
+
+// number is the value of a field that counts letters, or has the place of one.
+func (r *request) number(field string) (int64, error) {
+	n, err := strconv.ParseInt(cmp.Or(r.form.Get(field), "0"), 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%w: %s is %.40q, want a number", errForm, field, r.form.Get(field))
+	}
+	return n, nil
+}
+
+// byPlace has a page of the letters in the order of their places. next is the place after which the next
+// page begins; 0: there is none.
+func (d *lettersData) byPlace(r *request, source desk.Source, f desk.Filter) (first, next int64, err error) {
+	if first, err = r.number("after"); err == nil && r.form.Get("from") != "" {
+		err = fmt.Errorf("%w: from is for another order than that of places", errForm)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	d.List, err = source.List(r.ctx, f, desk.Page{After: first, Limit: pageOfLetters})
+	return first, d.List.Next, err
+}
+
+// maxSorted is how many letters a page sorts: as many as a look has.
+const maxSorted = desk.MaxWindow
+
+// rowOf is what a row shows of a letter, and no more: they are many.
+func rowOf(l desk.Letter) desk.Letter {
+	return desk.Letter{
+		ID: l.ID, Place: l.Place, State: l.State, Queue: l.Queue, Cause: l.Cause, Error: strings.Clone(cut(l.Error, 300)), Attempts: l.Attempts, Failed: l.Failed, Redrives: l.Redrives, Doubt: l.Doubt,
+		Publishing: amqp.Publishing{MessageId: l.Publishing.MessageId},
+	}
+}
+
+// sorted has a page of the letters in another order. next is the number of its first letter that the
+// next page begins with; 0: there is none.
+func (d *lettersData) sorted(r *request, source desk.Source, f desk.Filter) (first, next int64, err error) {
+	if first, err = r.number("from"); err == nil && r.form.Get("after") != "" {
+		err = fmt.Errorf("%w: after is for the order of places", errForm)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	asked := f
+	if d.About.Live { // which answers from memory: each letter is compared once here, and not once for each page
+		asked = desk.Filter{}
+	}
+	const step = 1000 // the most that a page may have
+	var all []desk.Letter
+	page := desk.Page{Limit: step}
+	for range maxSorted / step {
+		list, err := source.List(r.ctx, asked, page)
+		if err != nil {
+			return 0, 0, err
+		}
+		if page.After == 0 {
+			d.List = list
+		}
+		for _, l := range list.Letters {
+			if f.Matches(l) {
+				all = append(all, rowOf(l))
+			}
+		}
+		if page.After = list.Next; page.After == 0 {
+			break
+		}
+	}
+	if err := sortRows(all, letterColumns, "sort", d.Order); err != nil {
+		return 0, 0, err
+	}
+	more := page.After > 0
+	switch {
+	case d.About.Live:
+		d.Sorted, d.List.Matched = "all of this look", len(all)
+	case more && len(all) == 0: // nothing is to be sorted yet
+		d.Next = address("letters", d.Place, d.Values, "after", strconv.FormatInt(page.After, 10))
+	case more:
+		d.Sorted = fmt.Sprintf("the %s up to number %s, and none behind these", letters(len(all)), number(int(page.After)))
+		d.List.Bound, d.List.More = "", d.List.More || d.List.Matched <= len(all)
+		d.List.Matched = max(d.List.Matched, len(all))
+	default:
+		d.Sorted, d.List.Bound, d.List.Matched, d.List.More = "all of them", "", len(all), false
+	}
+	rest := all[min(int(min(first, maxSorted)), len(all)):]
+	d.List.Letters = rest[:min(pageOfLetters, len(rest))]
+	if len(rest) > pageOfLetters {
+		next = first + pageOfLetters
+	}
+	return first, next, nil
 }
 
 type letterData struct {

@@ -54,6 +54,7 @@ type fake struct {
 	hold     chan struct{} // a redrive waits for it
 	bytes    int           // of a look
 	bound    string
+	scanned  int // letters that a page of a list is looked for among; 0: among all
 	looking  func(context.Context)
 }
 
@@ -97,16 +98,23 @@ func (f *fake) List(ctx context.Context, filter desk.Filter, p desk.Page) (desk.
 		list.Total, list.Bound = f.total, "the first letters"
 	}
 	for _, l := range found {
-		if l.Place > p.After && len(list.Letters) < p.Limit {
+		switch {
+		case l.Place <= p.After:
+		case len(list.Letters) < p.Limit:
 			list.Letters = append(list.Letters, l)
+		case list.Next == 0 && p.Limit > 0:
+			list.Next = list.Letters[p.Limit-1].Place
 		}
+	}
+	if f.scanned > 0 && len(list.Letters) == 0 {
+		list.Next = p.After + int64(f.scanned)
 	}
 	return list, err
 }
 
 func (f *fake) Groups(_ context.Context, filter desk.Filter) (desk.Groups, error) {
 	found, err := f.matching(filter)
-	g := desk.Groups{Seen: desk.Seen{At: time.Now(), Bound: f.bound}}
+	g := desk.Groups{Seen: desk.Seen{At: time.Now(), Bound: f.bound, Seen: len(found), Total: max(f.total, len(found))}}
 	for _, l := range found {
 		i := slices.IndexFunc(g.Groups, func(g desk.Group) bool { return g.Fingerprint == l.Fingerprint })
 		if i < 0 {

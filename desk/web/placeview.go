@@ -4,6 +4,7 @@ import (
 	"net/url"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/internal/ctl"
 )
 
 // depthOf is what is known of the depth of a place.
@@ -49,6 +50,15 @@ func placeViewOf(h *Handler, page string, source desk.Source, p place, form url.
 
 // View is what the parts of a page share.
 func (v placeView) View() placeView { return v }
+
+// Behind is the command after which the letters that a look has not reached can be seen, too; empty: the
+// look has reached all.
+func (v placeView) Behind(s desk.Seen) string {
+	if !v.About.Live || s.Seen >= s.Total {
+		return ""
+	}
+	return "rehop dlq collect " + ctl.Quote(v.Place.Queue) + " --store letters.db"
+}
 
 // Link is the address of a page for the same letters.
 func (v placeView) Link(page string, more ...string) string {

@@ -136,6 +136,83 @@ func TestGroupsAreSorted(t *testing.T) {
 	})
 }
 
+// Letters of a queue and of a store are sorted by each heading, all of them and not those of a page.
+func TestLettersAreSorted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		var all []desk.Letter
+		for i := range 2*pageOfLetters + 3 {
+			l := letter(i + 1)
+			l.Attempts, l.Redrives, l.Failed = i%7, i%3, l.Failed.Add(time.Duration(i*i%101)*time.Minute)
+			l.Error, l.Cause = fmt.Sprint("error ", i%11), []rehop.Cause{rehop.CauseRejected, rehop.CauseExhausted}[i%2]
+			l.Publishing.MessageId = fmt.Sprintf("m-%03d", i*37%103)
+			all = append(all, l)
+		}
+		r.queue.letters, r.store.letters, r.queue.looked = all, all, 1
+		place := regexp.MustCompile(`<td class="n dim place">(\d+)</td>`)
+		next := regexp.MustCompile(`<a class="button" rel="next" href="([^"]*)">`)
+		for _, c := range letterColumns {
+			sorted := slices.Clone(all)
+			slices.SortStableFunc(sorted, c.less)
+			var want []string
+			for _, l := range sorted {
+				want = append(want, fmt.Sprint(l.Place))
+			}
+			for _, of := range []string{"queue=orders.dlq", "store=store+letters.db"} {
+				var got []string
+				pages := 0
+				for page := "/letters?" + of + "&sort=" + c.Sort; page != ""; pages++ {
+					text := r.get(page).Body.String()
+					for _, m := range place.FindAllStringSubmatch(text, -1) {
+						got = append(got, m[1])
+					}
+					page = ""
+					if m := next.FindStringSubmatch(text); m != nil {
+						page = "/" + html.UnescapeString(m[1])
+					}
+				}
+				if !slices.Equal(got, want) || pages != 3 {
+					t.Errorf("%s by %s in %d pages:\n%v, want\n%v", of, c.Sort, pages, got, want)
+				}
+			}
+		}
+		const page = "/letters?queue=orders.dlq"
+		r.has(r.get(page), 200, "103 letters, the oldest place first", `<th class="place n" aria-sort="ascending">`, `<a href="letters?queue=orders.dlq&amp;sort=failed">Failed</a>`)
+		r.has(r.get(page+"&sort=failed&text=order"), 200, "103 letters. Sorted: all of this look", `<th class="failed" aria-sort="descending">`, `<input type="hidden" name="sort" value="failed">`,
+			`href="letters?queue=orders.dlq&amp;sort=failed" aria-label="Remove the condition text"`, `value="letters?queue=orders.dlq&amp;sort=failed&amp;text=order"`)
+		r.has(r.get("/letters?store=store+letters.db&sort=failed"), 200, "103 letters. Sorted: all of them")
+		r.has(r.get(page+"&sort=size"), 400, "sort is", "size", "place, error, cause, message, attempts, redrives, failed")
+		for _, both := range []string{"&sort=failed&after=3", "&from=50", "&sort=failed&from=-1", "&after=x"} {
+			r.has(r.get(page+both), 400, "Something in the form is not right")
+		}
+	})
+}
+
+// Of more letters than a page sorts it says which ones it has sorted, and it calls none empty that it has
+// not read.
+func TestLettersThatAreNotSortedAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.letters = nil
+		for i := range maxSorted + 5 {
+			l := letter(i + 1)
+			l.Attempts = i
+			r.store.letters = append(r.store.letters, l)
+		}
+		page := r.get("/letters?store=store+letters.db&sort=attempts")
+		r.has(page, 200, "10,005 letters. Sorted: the 10,000 letters up to number 10,000, and none behind these", `<td class="n dim place">10000</td>`)
+		if strings.Contains(page.Body.String(), `place">10001<`) {
+			t.Error("a letter behind these is among them")
+		}
+		far := r.store.letters[maxSorted:]
+		r.store.letters = nil
+		r.store.scanned = maxSorted / 10 // it reads so many for one page, and none of them fits
+		r.has(r.get("/letters?store=store+letters.db&sort=attempts&text=order"), 200, "No letter yet", "Look further", `href="letters?after=10000&amp;store=store&#43;letters.db&amp;text=order"`)
+		r.store.letters = far
+		r.has(r.get("/letters?after=10000&store=store+letters.db&text=order"), 200, "m-10001")
+	})
+}
+
 // Only a person looks: no page does by being opened, nor does anything beside a button.
 func TestNoPageLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

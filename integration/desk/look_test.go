@@ -1,6 +1,7 @@
 package desk_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -93,6 +94,37 @@ func TestLooksAtMoreLettersThanTheyShowKeepTheOrder(t *testing.T) {
 		}
 		r.has(r.queue, n)
 		r.inOrder(r.queue, n, all)
+	})
+}
+
+// Of more letters than a look takes an export writes none. Collected, all of them are in pages, and in an
+// export.
+func TestAllOfMoreLettersThanALookTakesAreSeenInPages(t *testing.T) {
+	onNewest(t, func(r *room) {
+		const window, n = 1000, 1300
+		r.fill(r.queue, n)
+		live, err := desk.NewLive(r.conn, r.queue, desk.LiveConfig{Journal: r.journal, Window: window})
+		must(r.T, err)
+		var out bytes.Buffer
+		if n, err := live.Export(r.Context(), desk.Filter{}, 0, &out, desk.By{}); !errors.Is(err, desk.ErrNotWhole) || n+out.Len() > 0 || !strings.Contains(err.Error(), "collect them") {
+			r.Errorf("of the queue: %d letters, %d bytes: %v", n, out.Len(), err)
+		}
+		_, store, _ := r.collected(n)
+		seen, pages := map[string]bool{}, 0
+		for page := (desk.Page{Limit: 500}); ; pages++ {
+			list, err := store.List(r.Context(), desk.Filter{}, page)
+			must(r.T, err)
+			for _, l := range list.Letters {
+				seen[l.Publishing.MessageId] = true
+			}
+			if page.After = list.Next; page.After == 0 {
+				break
+			}
+		}
+		written, err := store.Export(r.Context(), desk.Filter{}, 0, &out, desk.By{})
+		if lines := bytes.Count(out.Bytes(), []byte("\n")); err != nil || written != n || lines != n || len(seen) != n {
+			r.Errorf("%d letters in %d pages, %d written in %d lines: %v; want %d", len(seen), pages, written, lines, err, n)
+		}
 	})
 }
 

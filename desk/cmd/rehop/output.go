@@ -277,6 +277,9 @@ func (a *app) bound(s desk.Seen, shown, matched int) {
 	if s.Bound != "" {
 		fmt.Fprintf(a.err, "about %s\n", s.Bound)
 	}
+	if s.Bytes > 0 && s.Seen < s.Total { // of a queue
+		fmt.Fprintln(a.err, "a store has no such bound: rehop dlq collect takes the letters out of the queue into one")
+	}
 }
 
 // show prints one letter whole.

@@ -413,6 +413,10 @@ func TestOutOfTheQueueAndBack(t *testing.T) {
 	s.prints("4 letters written")
 	s.run(exitNothing, "dlq", "list", "orders.dlq", "--window", "4", "--message-id", "none")
 	s.prints("no letter matched among the first 4 of 6 letters")
+	for _, look := range []string{"list", "groups"} {
+		s.run(exitDone, "dlq", look, "orders.dlq", "--window", "4")
+		s.prints("the first 4 of 6 letters", "rehop dlq collect takes the letters out of the queue")
+	}
 	s.run(exitDone, "dlq", "drop", "orders.dlq", "--error", "customer", "--copy", dropped, "--yes")
 	s.has("orders.dlq", 3)
 	s.run(exitDone, "dlq", "import", "orders.dlq", dropped)
