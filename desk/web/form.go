@@ -17,7 +17,7 @@ import (
 // Bounds of what a browser sends.
 const (
 	maxQuery      = 8 << 10  // bytes of the query of an address, which links of a page repeat
-	maxConditions = 32       // values of an address, and of each field of a form
+	maxConditions = 64       // values of an address, and of each field of a form: a page of letters is selected
 	maxValue      = 2 << 10  // bytes of a value
 	maxFieldName  = 64       // bytes of the name of a field
 	maxForm       = 64 << 10 // bytes of a form
@@ -32,7 +32,7 @@ const (
 
 // long are the fields that may be longer than maxValue or have more values than
 // maxConditions: the form itself bounds them.
-var long = map[string]bool{"body": true, "set": true, "back": true, "next": true, "remove": true}
+var long = map[string]bool{"body": true, "set": true, "back": true, "next": true, "remove": true, "ids": true}
 
 // readQuery parses the query of an address, if it is small.
 func readQuery(raw string) (url.Values, error) {

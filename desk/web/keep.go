@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rehop/rehop/desk"
@@ -24,7 +25,12 @@ type keepData struct {
 	placeView
 	List desk.List
 	Keep keeping
+	IDs  string // of the letters that the button is about; empty: it is about all that match, or the conditions name each
+	N    int    // letters that it is about; 0: nobody knows
 }
+
+// maxNamed is how many letters a form names one by one. Their numbers fit into maxForm.
+const maxNamed = 4000
 
 func (r *request) keeping() (keeping, error) {
 	for _, k := range keepings {
@@ -46,11 +52,34 @@ func (h *Handler) askKeep(r *request) error {
 	if err != nil {
 		return err
 	}
-	source, p, _, list, err := r.some(10)
+	source, p, f, list, err := r.some(10)
 	if err != nil {
 		return err
 	}
-	return r.show("keep", view{Title: k.Title, Nav: "place", Events: p.events(), Data: keepData{placeViewOf(h, "keep", source, p, r.form), list, k}})
+	d := keepData{placeView: placeViewOf(h, "keep", source, p, r.form), List: list, Keep: k}
+	d.endSpans(f)
+	if err := d.name(r, source, f); err != nil {
+		return err
+	}
+	return r.show("keep", view{Title: k.Title, Nav: "place", Events: p.events(), Data: d})
+}
+
+// name names the letters that the button is about, so that none that comes later is among them.
+func (d *keepData) name(r *request, source desk.Source, f desk.Filter) error {
+	if len(f.IDs) > 0 {
+		d.N = d.List.Matched
+		return nil
+	}
+	if d.List.More || d.List.Matched > maxNamed {
+		return nil
+	}
+	var ids []string
+	_, behind, err := r.firstOf(source, f, maxNamed, func(l desk.Letter) { ids = append(ids, l.ID) })
+	if err != nil || behind > 0 || len(ids) > maxNamed {
+		return err
+	}
+	d.IDs, d.N = strings.Join(ids, ","), len(ids)
+	return nil
 }
 
 func (h *Handler) keep(r *request) error {
@@ -77,6 +106,12 @@ func (h *Handler) keep(r *request) error {
 	}
 	if f.IsZero() {
 		return fmt.Errorf("%w: choose letters first", errForm)
+	}
+	if ids := r.form.Get("ids"); ids != "" {
+		if f.IDs != nil {
+			return fmt.Errorf("%w: ids and id are given, want one of them", errForm)
+		}
+		f.IDs = strings.Split(ids, ",")
 	}
 	by, n := r.by(), 0
 	ended, err := h.redrives.do(func(ctx context.Context) (err error) {

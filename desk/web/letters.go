@@ -108,6 +108,28 @@ func (d *lettersData) byPlace(r *request, source desk.Source, f desk.Filter) (fi
 // maxSorted is how many letters a page sorts: as many as a look has.
 const maxSorted = desk.MaxWindow
 
+// firstOf calls do with the first letters that match, as many as the pages of n letters have. It returns the
+// first of these pages, and the place behind which there may be others; 0: there are none.
+func (r *request) firstOf(source desk.Source, f desk.Filter, n int, do func(desk.Letter)) (first desk.List, behind int64, err error) {
+	const step = 1000 // the most that a page may have
+	for range n / step {
+		list, err := source.List(r.ctx, f, desk.Page{After: behind, Limit: step})
+		if err != nil {
+			return first, behind, err
+		}
+		if behind == 0 {
+			first = list
+		}
+		for _, l := range list.Letters {
+			do(l)
+		}
+		if behind = list.Next; behind == 0 {
+			break
+		}
+	}
+	return first, behind, nil
+}
+
 // rowOf is what a row shows of a letter, and no more: they are many.
 func rowOf(l desk.Letter) desk.Letter {
 	return desk.Letter{
@@ -129,37 +151,27 @@ func (d *lettersData) sorted(r *request, source desk.Source, f desk.Filter) (fir
 	if d.About.Live { // which answers from memory: each letter is compared once here, and not once for each page
 		asked = desk.Filter{}
 	}
-	const step = 1000 // the most that a page may have
 	var all []desk.Letter
-	page := desk.Page{Limit: step}
-	for range maxSorted / step {
-		list, err := source.List(r.ctx, asked, page)
-		if err != nil {
-			return 0, 0, err
+	list, behind, err := r.firstOf(source, asked, maxSorted, func(l desk.Letter) {
+		if f.Matches(l) {
+			all = append(all, rowOf(l))
 		}
-		if page.After == 0 {
-			d.List = list
-		}
-		for _, l := range list.Letters {
-			if f.Matches(l) {
-				all = append(all, rowOf(l))
-			}
-		}
-		if page.After = list.Next; page.After == 0 {
-			break
-		}
+	})
+	if err != nil {
+		return 0, 0, err
 	}
+	d.List = list
 	if err := sortRows(all, letterColumns, "sort", d.Order); err != nil {
 		return 0, 0, err
 	}
-	more := page.After > 0
+	more := behind > 0
 	switch {
 	case d.About.Live:
 		d.Sorted, d.List.Matched = "all of this look", len(all)
 	case more && len(all) == 0: // nothing is to be sorted yet
-		d.Next = address("letters", d.Place, d.Values, "after", strconv.FormatInt(page.After, 10))
+		d.Next = address("letters", d.Place, d.Values, "after", strconv.FormatInt(behind, 10))
 	case more:
-		d.Sorted = fmt.Sprintf("the %s up to number %s, and none behind these", letters(len(all)), number(int(page.After)))
+		d.Sorted = fmt.Sprintf("the %s up to number %s, and none behind these", letters(len(all)), number(int(behind)))
 		d.List.Bound, d.List.More = "", d.List.More || d.List.Matched <= len(all)
 		d.List.Matched = max(d.List.Matched, len(all))
 	default:

@@ -48,6 +48,19 @@ func placeViewOf(h *Handler, page string, source desk.Source, p place, form url.
 	return v
 }
 
+// endSpans ends the spans of a form when its page is shown, and not when the form is sent: else it is
+// about other letters.
+func (v placeView) endSpans(f desk.Filter) {
+	for i, field := range v.Hidden {
+		switch field.Name {
+		case "newer":
+			v.Hidden[i].Value = exactly(f.From)
+		case "older":
+			v.Hidden[i].Value = exactly(f.Before)
+		}
+	}
+}
+
 // View is what the parts of a page share.
 func (v placeView) View() placeView { return v }
 

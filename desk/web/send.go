@@ -108,14 +108,7 @@ func (h *Handler) askSend(r *request) error {
 		return err
 	}
 	d := sendData{Deed: deed, placeView: placeViewOf(h, "send", source, p, r.form), List: list, Look: exactly(list.At), Buttons: buttonsOf(deed, source.About(), f, list), Redrive: newRedriveID()}
-	for i, field := range d.Hidden { // a span ends when the page is shown, and not when the form is sent
-		switch field.Name {
-		case "newer":
-			d.Hidden[i].Value = exactly(f.From)
-		case "older":
-			d.Hidden[i].Value = exactly(f.Before)
-		}
-	}
+	d.endSpans(f)
 	switch deed.Do {
 	case desk.Send:
 		if d.Targets, err = source.Targets(r.ctx, f); err != nil {

@@ -38,8 +38,8 @@ func TestTheConditionsOfAPageAreBounded(t *testing.T) {
 				query string
 				says  []string
 			}{
-				{many(5000, "id", "1"), []string{"the address has 5001 values, want 32 or fewer", "the address has 25022 bytes, want 8192 or fewer"}},
-				{many(33, "mid", "a"), []string{"the address has 34 values, want 32 or fewer"}},
+				{many(5000, "id", "1"), []string{"the address has 5001 values, want 64 or fewer", "the address has 25022 bytes, want 8192 or fewer"}},
+				{many(65, "mid", "a"), []string{"the address has 66 values, want 64 or fewer"}},
 				{many(1, "text", strings.Repeat("x", 2049)), []string{"text has 2049 bytes, want 2048 or fewer"}},
 				{many(1, "text", strings.Repeat("x", 2049)) + "&header=" + strings.Repeat("y", 3000), []string{"text has 2049 bytes", "header has 3000 bytes, want 2048 or fewer"}},
 				{many(1, strings.Repeat("n", 65), "x"), []string{"want a name of 64 bytes or fewer"}},
@@ -64,7 +64,7 @@ func TestTheConditionsOfAPageAreBounded(t *testing.T) {
 		if w.Body.Len() > 6<<20 {
 			t.Errorf("the answer has %d bytes", w.Body.Len())
 		}
-		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "id": make([]string, 33)}), 400, "id has 33 values, want 32 or fewer")
+		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "id": make([]string, 65)}), 400, "id has 65 values, want 64 or fewer")
 		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "why": {strings.Repeat("x", 2049)}}), 400, "why has 2049 bytes, want 2048 or fewer")
 		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "x": make([]string, 2000)}), 400, "the form has 2001 values, want 1000 or fewer")
 		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "x": {strings.Repeat("x", 65<<10)}}), 413, "64 KiB")

@@ -42,7 +42,7 @@ func TestEachPageShowsWhatItIsFor(t *testing.T) {
 		r.has(r.get("/letter?store=store+letters.db&id=id2"), 200, "m-2", "queue orders", "&#34;order&#34;: 1", "Life")
 		r.has(r.get("/send?store=store+letters.db&group=f1"), 200, "Send 3 letters", "queue orders", `name="canary"`)
 		r.has(r.get("/edit?store=store+letters.db&id=id1"), 200, "{&#34;order&#34;:1}", "Review the change")
-		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park all that match", "3 letters match now")
+		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park 3 letters", `name="ids" value="id1,id2,id3"`)
 		r.has(r.get("/search?text=m-2"), 200, "m-2")
 		r.has(r.get("/redrives"), 200, "No redrives yet")
 		r.has(r.get("/audit"), 200, "Nothing was done yet")
@@ -471,7 +471,7 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 		r := enter(t, nil)
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "do": {"archive"}}), 303)
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "do": {"archive"}}), 400, "choose letters")
-		r.has(r.get("/keep?do=release&store=store+letters.db&id=id1"), 200, "Release all that match", "The forwarder of a service publishes")
+		r.has(r.get("/keep?do=release&store=store+letters.db&id=id1"), 200, "Release 1 letter", "The forwarder of a service publishes")
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"release"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {"{\r\n}"}, "header_name": {"tenant", ""}, "header_value": {"a=b", ""}, "remove": {"debug"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":1}`}, "content_type": {"application/json"}}), 400, "nothing was changed")
@@ -486,6 +486,92 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 }
 
 // Letters are picked one by one, sent, moved and deleted.
+// A button that parks, archives or releases is about the letters that its page has counted, or says that it
+// is about all.
+func TestAButtonThatKeepsSaysItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		const of = "store=store+letters.db&do=release&failed=orders&newer=24h"
+		page := r.get("/keep?" + of)
+		r.has(page, 200, "Release 3 letters", `name="ids" value="id1,id2,id3"`)
+		if strings.Contains(page.Body.String(), `name="newer" value="24h"`) {
+			t.Error("the span ends when the form is sent")
+		}
+		r.store.letters = append(r.store.letters, letter(4))
+		form := url.Values{"store": {"store letters.db"}, "do": {"release"}, "failed": {"orders"}, "ids": {"id1,id2,id3"}}
+		r.has(r.post("/keep", form), 303)
+		if got := r.store.kept; len(got) != 1 || !strings.Contains(got[0], "id1") || strings.Contains(got[0], "id4") {
+			t.Errorf("%q, want the letters of the page", got)
+		}
+		form.Set("id", "id4")
+		r.has(r.post("/keep", form), 400, "ids and id")
+		r.store.letters = nil
+		r.has(r.get("/keep?"+of), 200, "Release all that match", "No letter matches now", "also those that come until then")
+		for i := range maxNamed + 1 {
+			r.store.letters = append(r.store.letters, letter(i+1))
+		}
+		r.has(r.get("/keep?"+of), 200, "Release all that match", "also those that come until then")
+		r.store.letters = r.store.letters[:maxNamed]
+		page = r.get("/keep?" + of)
+		r.has(page, 200, "Release 4,000 letters")
+		form.Del("id")
+		form.Set("ids", regexp.MustCompile(`name="ids" value="([^"]*)"`).FindStringSubmatch(page.Body.String())[1])
+		r.has(r.post("/keep", form), 303)
+		if got := r.store.kept; len(got) != 2 {
+			t.Errorf("%d actions, want that of 4,000 letters", len(got))
+		}
+	})
+}
+
+// A store keeps those letters that a form names, and no other.
+func TestAStoreKeepsTheLettersOfAForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1100
+		var source desk.Keeper
+		r := enter(t, func(cfg *Config) {
+			source = collected(t, cfg.Journal, n)
+			cfg.Sources = []desk.Source{source}
+		})
+		page := r.get("/keep?store=store+letters.db&do=park&key=orders")
+		r.has(page, 200, "Park 1,100 letters")
+		ids := regexp.MustCompile(`name="ids" value="([^"]*)"`).FindStringSubmatch(page.Body.String())
+		if ids == nil || strings.Count(ids[1], ",") != n-1 {
+			t.Fatalf("the form names %.80q", ids)
+		}
+		_, but, _ := strings.Cut(ids[1], ",") // the first one came later
+		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "do": {"park"}, "key": {"orders"}, "ids": {but}}), 303)
+		for state, want := range map[string]int{"parked": n - 1, "held": 1} {
+			list, err := source.List(t.Context(), desk.Filter{States: []string{state}}, desk.Page{Limit: 1, CountAll: true})
+			if err != nil || list.Matched != want {
+				t.Errorf("%s: %d letters: %v, want %d", state, list.Matched, err, want)
+			}
+		}
+	})
+}
+
+// All letters of a page may be selected.
+func TestAPageOfLettersIsPicked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.letters = nil
+		v := url.Values{"picked": {"1"}, "store": {"store letters.db"}}
+		for i := range pageOfLetters {
+			r.store.letters = append(r.store.letters, letter(i+1))
+			v.Add("id", fmt.Sprint("id", i+1))
+		}
+		for _, page := range []string{"send?deed=send", "send?deed=move", "send?deed=drop", "keep?do=park"} {
+			r.has(r.get("/"+page+"&"+v.Encode()), 200, "50 letters")
+		}
+		form := url.Values{"store": {"store letters.db"}, "id": v["id"], "there": {"50"}, "redrive": {"all"}}
+		r.has(r.post("/send", form), 303)
+		synctest.Wait()
+		if did := r.store.redrives; len(did) != 1 || len(did[0].Filter.IDs) != pageOfLetters {
+			t.Errorf("%+v, want all of the page", did)
+		}
+		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "id": v["id"], "do": {"park"}}), 303)
+	})
+}
+
 func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
@@ -500,7 +586,7 @@ func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 			"send?deed=drop&picked=1&id=id1&id=id2&":  "Delete 2 letters",
 			"send?deed=drop&id=id1&":                  "dropped/",
 			"send?deed=destroy&id=id1&":               "no such page",
-			"keep?do=archive&picked=1&id=id1&id=id2&": "2 letters match now",
+			"keep?do=archive&picked=1&id=id1&id=id2&": "Archive 2 letters",
 		} {
 			r.has(r.get("/"+page+"store=store+letters.db"), cmp.Or(map[string]int{"no letter is selected": 400, "no such page": 404}[says], 200), says)
 		}

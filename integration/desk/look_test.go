@@ -101,7 +101,7 @@ func TestLooksAtMoreLettersThanTheyShowKeepTheOrder(t *testing.T) {
 // export.
 func TestAllOfMoreLettersThanALookTakesAreSeenInPages(t *testing.T) {
 	onNewest(t, func(r *room) {
-		const window, n = 1000, 1300
+		const window, n = 100, 150
 		r.fill(r.queue, n)
 		live, err := desk.NewLive(r.conn, r.queue, desk.LiveConfig{Journal: r.journal, Window: window})
 		must(r.T, err)
@@ -111,7 +111,7 @@ func TestAllOfMoreLettersThanALookTakesAreSeenInPages(t *testing.T) {
 		}
 		_, store, _ := r.collected(n)
 		seen, pages := map[string]bool{}, 0
-		for page := (desk.Page{Limit: 500}); ; pages++ {
+		for page := (desk.Page{Limit: 40}); ; pages++ {
 			list, err := store.List(r.Context(), desk.Filter{}, page)
 			must(r.T, err)
 			for _, l := range list.Letters {

@@ -15,15 +15,17 @@ func (a *app) keepCommands() []*cobra.Command {
 	return []*cobra.Command{
 		a.keepCommand("park", "parked", desk.Keeper.Park, &cobra.Command{
 			Short:   "Set collected letters aside, until somebody sends or releases them",
+			Long:    "Park sets aside all letters that the flags select at this moment.",
 			Example: `  rehop dlq park --store letters.db --error "no such customer" --why "asked Sales"`,
 		}),
 		a.keepCommand("archive", "archived", desk.Keeper.Archive, &cobra.Command{
 			Short:   "Keep collected letters for the record, out of the lists",
+			Long:    "Archive keeps all letters that the flags select at this moment, out of the lists.",
 			Example: `  rehop dlq archive --store letters.db --older 720h`,
 		}),
 		a.keepCommand("release", "released", desk.Keeper.Release, &cobra.Command{
 			Short: "Give collected letters to the forwarder of a service, which publishes them",
-			Long: `Release marks letters as ready. The store.Forwarder of a service publishes those, each
+			Long: `Release marks all letters that the flags select at this moment as ready. The store.Forwarder of a service publishes those, each
 to where it was published first. rehop dlq send publishes letters itself, to the queue
 that failed on them.`,
 			Example: `  rehop dlq release --store letters.db --state parked --queue orders`,

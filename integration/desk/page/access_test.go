@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -130,6 +131,42 @@ func TestKeysOpenWhatIsUsedMost(t *testing.T) {
 	b.at("/search")
 }
 
+// TestTheKeySSendsWhatIsMeant presses s with nothing, with rows selected and at a group.
+func TestTheKeySSendsWhatIsMeant(t *testing.T) {
+	s := open(t, siteConfig{queues: []string{"s-orders.dlq"}})
+	_, letters := dead(t, shared, s, "s-orders", 12)
+	b := s.browser()
+	press := func(keys string) {
+		for _, key := range keys {
+			do(b, chromedp.KeyEvent(string(key)))
+		}
+	}
+	b.to("letters?queue=" + letters)
+	b.click("Look")
+	b.says("12 letters, the oldest place first")
+	press("s")
+	b.at("/send")
+	b.says("Send all 12 letters back")
+	b.to("letters?queue=" + letters)
+	press("jxjjx") // the first row and the third
+	b.says("2 letters selected")
+	want := js[string](b, `[...document.querySelectorAll("tbody :checked")].map(e => e.value).sort().join()`)
+	press("s")
+	b.at("/send")
+	b.says("Send 2 letters back")
+	if got := js[string](b, `new URLSearchParams(location.search).getAll("id").sort().join()`); got != want {
+		t.Errorf("s sends %s, want %s", got, want)
+	}
+	b.to("groups?queue=" + letters)
+	press("s") // no group is meant
+	press("jj")
+	b.wait(`document.querySelectorAll("[data-row]")[1].classList.contains("at")`)
+	group := js[string](b, `new URL(document.querySelector("[data-row].at a.tint").href).search`)
+	press("s")
+	b.at("/send")
+	b.wait(fmt.Sprintf(`location.search === %q`, group))
+}
+
 // TestTheKeyboardSorts goes to headings and links that sort, and presses them.
 func TestTheKeyboardSorts(t *testing.T) {
 	s := open(t, siteConfig{queues: []string{"sort-orders.dlq"}})
@@ -153,4 +190,8 @@ func TestTheKeyboardSorts(t *testing.T) {
 	b.click("Look again")
 	b.says("40 letters in 5 groups")
 	b.wait(`document.querySelector(".orders a[aria-current]").innerText === "last failure"`)
+	b.to("letters?queue=" + letters)
+	press("th a[href*='sort=failed']")
+	b.wait(`document.querySelector(".rows th[aria-sort='descending']").innerText.startsWith("Failed")`)
+	b.wait(`((all) => all.length === 40 && all.every((at, i) => !i || at <= all[i - 1]))([...document.querySelectorAll("tbody time")].map(e => e.dateTime))`)
 }
