@@ -227,7 +227,7 @@ func problemOf(err error) problem {
 		return problem{Status: 404, Head: "There is no such redrive", Text: err.Error(), Advice: "The page of redrives lists those of this journal."}
 	case errors.As(err, &held):
 		who := cmp.Or(held.Holder(), "It has not said which one, and since when")
-		return problem{Status: 409, Head: "Another process works on this redrive", Text: who + ".", Advice: "Nothing was done here. It may wait for the broker, for letters or for its turn. Watch it, or stop it, and resume it here when it has ended."}
+		return problem{Status: 409, Head: "Another process works on this redrive", Text: who + ".", Advice: "Nothing was done here. The other process may wait for the broker, for letters or for its turn. Watch it, or stop it, and resume it here when it has ended."}
 	case errors.Is(err, errEdited):
 		return problem{Status: 409, Head: "This letter is another one now", Text: err.Error(), Advice: "Open it again, and edit what it is now."}
 	case errors.Is(err, errReadOnly):

@@ -1,14 +1,18 @@
 package page_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/desk/web"
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/topology"
@@ -60,6 +64,12 @@ func TestNoPageIsWiderThanItsScreen(t *testing.T) {
 		b.to("letters?queue=" + letters)
 		js[chromedp.Void](b, `[...document.querySelectorAll("tbody input")].slice(0, 3).forEach(e => e.click())`)
 	}
+	slow := s.slowly("shop-09.orders.dlq")
+	conflict := func() {
+		b.to("redrive?id=" + slow)
+		b.leave(`const f = document.querySelector("form[action=stop]"); f.action = "resume"; f.submit()`)
+		b.says("Another process works on this redrive")
+	}
 	for _, screen := range []struct {
 		name       string
 		wide, tall int64
@@ -72,9 +82,9 @@ func TestNoPageIsWiderThanItsScreen(t *testing.T) {
 		}{
 			{"overview", "./", nil}, {"filtered", "./?name=shop-1&sort=letters", nil}, {"plan", "plan?queue=shop-07.orders", nil},
 			{"look", "groups?queue=shop-09.orders.dlq", nil}, {"groups", "groups?queue=" + letters, nil}, {"drawn", "groups?queue=shop-07.orders.dlq", nil}, {"collected", "groups?store=store+letters.db", nil},
-			{"letters", "letters?queue=" + letters, nil}, {"conditions", "letters?queue=" + letters + "&cause=exhausted&error=stock", nil}, {"picked", "", pick}, {"collected-letters", "letters?store=store+letters.db", nil},
+			{"letters", "letters?queue=" + letters, nil}, {"sorted", "letters?sort=failed&queue=" + letters, nil}, {"conditions", "letters?queue=" + letters + "&cause=exhausted&error=stock", nil}, {"picked", "", pick}, {"collected-letters", "letters?store=store+letters.db", nil},
 			{"letter", "letter" + one, nil}, {"send-all", "send?queue=" + letters, nil}, {"send", "send" + one, nil}, {"move", "send" + one + "&deed=move", nil}, {"delete", "send" + one + "&deed=drop", nil},
-			{"edit", "edit" + one, nil}, {"review", "", review}, {"keep", "keep?store=store+letters.db&do=park&cause=exhausted", nil},
+			{"edit", "edit" + one, nil}, {"review", "", review}, {"keep", "keep?store=store+letters.db&do=park&cause=exhausted", nil}, {"keep-all", "keep?store=store+letters.db&do=release&cause=gone", nil}, {"conflict", "", conflict},
 			{"search", "search?text=stock", nil}, {"redrives", "redrives", nil}, {"redrive", "redrive" + redrive, nil}, {"audit", "audit", nil}, {"nothing", "groups?queue=nothing.dlq", nil},
 		} {
 			if p.open != nil {
@@ -89,6 +99,32 @@ func TestNoPageIsWiderThanItsScreen(t *testing.T) {
 			full(t, b, screen.name+"-"+p.name)
 		}
 	}
+}
+
+// slowly begins a redrive as another process does, and returns its id. The redrive ends with the test.
+func (s *site) slowly(queue string) (id string) {
+	s.Helper()
+	other, err := desk.NewLive(s.conn, queue, desk.LiveConfig{Journal: s.journal})
+	must(s.T, err)
+	ctx, stop := context.WithCancel(context.Background())
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	once := sync.OnceFunc(func() { close(begun) })
+	go func() {
+		_, err := other.Execute(ctx, desk.Redrive{ID: "of-another-desk", Action: desk.Send, All: true, Rate: 0.001, By: desk.By{Who: "ben", Why: "the stock is counted again"}}, func(desk.Progress) { once() })
+		ended <- err
+	}()
+	s.Cleanup(func() {
+		stop()
+		if err := <-ended; !errors.Is(err, desk.ErrRedriveStopped) {
+			s.Errorf("the redrive of another desk: %v", err)
+		}
+	})
+	select {
+	case <-begun:
+	case err := <-ended:
+		s.Fatal(err)
+	}
+	return "of-another-desk"
 }
 
 // checkWidth fails if a page can be moved sideways, or something that is used is beyond its edge.
