@@ -46,12 +46,13 @@
 //	          order if many come at once to an idle queue, if they are held at a stop, and
 //	          if they fail and their attempts are in place.
 //	turns     With a KeyLimit of 1 and RetryInPlace, in one process or in several that share shards, no message begins to
-//	          be handled before those of its key that were published before it are handled or given up, nor
+//	          be handled before those of its key that were published to its queue before it are handled or given up, nor
 //	          while another process handles one. Two things are let pass: a letter is overtaken, and so is a message
 //	          that comes back twice to a queue that sends one at a time after returns. A process that is
 //	          cut off from its broker may not know yet that its messages are another's.
-//	shards    A message comes from the shard of its key. Some time after the faults each shard is handled
-//	          by one process, and none handles two shards more than another.
+//	shards    A message comes from the shard that its key had for its publisher, also while processes know
+//	          different numbers of shards. Some time after the faults each shard is handled by one process,
+//	          and, if all know the same number, none handles two shards more than another.
 //	pauses    No message begins to be handled in a pause, but for a moment.
 //	letters   "exhausted" counts at least the attempts that the schedule of a process
 //	          allows. "permanent" follows a DeadLetter. "crash-loop" follows as many

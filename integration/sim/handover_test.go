@@ -84,7 +84,9 @@ func (w *trial) othersGoOn(ctx context.Context) {
 }
 
 // queueOf returns the shard of a message.
-func (w *trial) queueOf(id string) string { return w.spread(0).Queue(w.orderKey(w.acct.Number(id))) }
+func (w *trial) queueOf(id string) string {
+	return w.spread(0, w.shards).Queue(w.orderKey(w.acct.Number(id)))
+}
 
 // handsOver returns dial, for a process that consumes: its sockets end where the broker cannot hand over a message.
 func (w *trial) handsOver(name string, dial dial) dial {

@@ -19,7 +19,8 @@ type plan struct {
 	heartbeat time.Duration
 	bound     bool // messages come through an exchange
 	kind      topology.QueueType
-	shards    int  // that the work queue is spread over; 0: it is one queue
+	shards    int // that the work queue is spread over; 0: it is one queue. Where processes differ it is the most of them
+	counts    counts
 	laned     bool // those are lanes
 	single    bool // each queue has a single active consumer
 	engine    topology.Engine
@@ -39,6 +40,23 @@ type plan struct {
 	consumers []consumerPlan
 	lanes     lanesPlan
 	faults    []fault
+}
+
+// counts are the numbers of shards that the publishers know, the second one from a time on. The zero value is no change.
+type counts struct {
+	before, after int
+	from          time.Duration
+}
+
+// known is how many shards the publishers know at a time.
+func (p plan) known(at time.Duration) int {
+	switch {
+	case p.counts == counts{}:
+		return p.shards
+	case at < p.counts.from:
+		return p.counts.before
+	}
+	return p.counts.after
 }
 
 // span is a time of a scenario. Its zero value is none.
@@ -101,6 +119,7 @@ type life struct {
 	starts   time.Duration
 	stops    time.Duration // 0: with the scenario
 	ahead    time.Duration // of the clock of others
+	count    int           // of shards; 0: plan.shards
 }
 
 // handlers are what handlers do, in chances of 1,000.
@@ -611,7 +630,8 @@ func (p plan) spec(schedule int) topology.WorkQueue {
 	return w
 }
 
-func (p plan) specs(schedule int) []topology.Spec {
+// specs are those of a process that knows so many shards.
+func (p plan) specs(schedule, count int) []topology.Spec {
 	var all []topology.Spec
 	if p.bound {
 		all = append(all, topology.Exchange{Name: "shop"})
@@ -624,7 +644,7 @@ func (p plan) specs(schedule int) []topology.Spec {
 		return append(all, l)
 	}
 	if p.shards > 0 {
-		s := p.spread(schedule)
+		s := p.spread(schedule, count)
 		if p.pointers {
 			return append(all, &s)
 		}
@@ -638,7 +658,7 @@ func (p plan) specs(schedule int) []topology.Spec {
 }
 
 // source is the same for a consumer.
-func (p plan) source(schedule int) topology.Source {
+func (p plan) source(schedule, count int) topology.Source {
 	if p.laned {
 		l := p.spreadOverLanes(schedule)
 		if p.pointers {
@@ -647,7 +667,7 @@ func (p plan) source(schedule int) topology.Source {
 		return l
 	}
 	if p.shards > 0 {
-		s := p.spread(schedule)
+		s := p.spread(schedule, count)
 		if p.pointers {
 			return &s
 		}
@@ -697,7 +717,7 @@ func (p plan) faultsEnd() (end time.Duration) {
 			end = max(end, m.at)
 		}
 	}
-	end = max(end, p.lanes.at+p.lanes.lasts, p.stuck.until)
+	end = max(end, p.lanes.at+p.lanes.lasts, p.stuck.until, p.counts.from)
 	return max(end, p.away.from+p.away.lasts)
 }
 
@@ -754,6 +774,9 @@ func (p plan) String() string {
 	if p.shards > 0 || p.turns {
 		fmt.Fprintf(&s, "%d shards, of lanes: %t, a single active consumer: %t, in turns: %t\n", p.shards, p.laned, p.single, p.turns)
 	}
+	if p.counts != (counts{}) {
+		fmt.Fprintf(&s, "publishers know %d shards, and from %v on %d\n", p.counts.before, p.counts.from, p.counts.after)
+	}
 	fmt.Fprintf(&s, "schedules %v, handlers %+v, pointers %t, hooks panic %t\n", p.schedules, p.handlers, p.pointers, p.panics)
 	if p.away.lasts > 0 {
 		fmt.Fprintf(&s, "from %v on handlers lack a service for %v\n", p.away.from, p.away.lasts)
@@ -786,6 +809,9 @@ func (p plan) String() string {
 		fmt.Fprintf(&s, "%s: concurrency %d, of a key %d, in place %t, prefetch %d, drain %v, handler timeout %v, copy timeout %v, declares %t; lives", consumerName(i), c.concurrency, c.perKey, c.inPlace, c.prefetch, c.drain, c.timeout, c.copies, c.declares)
 		for _, l := range c.lives {
 			fmt.Fprintf(&s, " [%v to %v, schedule %d, clock ahead by %v]", l.starts, l.stops, l.schedule, l.ahead)
+			if l.count > 0 {
+				fmt.Fprintf(&s, " of %d shards", l.count)
+			}
 		}
 		fmt.Fprintln(&s)
 	}

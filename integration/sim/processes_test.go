@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ const (
 func (w *trial) sell(ctx context.Context, i int) {
 	q := w.plan.producers[i]
 	name := producerName(i)
-	conn := w.open(name, 0, w.onConnect(q.declares, 0))
+	conn := w.open(name, 0, w.onConnect(q.declares, 0, func() int { return w.known(time.Since(w.began)) }))
 	if conn == nil {
 		return
 	}
@@ -239,7 +240,12 @@ func (s *shop) next(m messagePlan) string {
 	s.trial.mu.Lock()
 	defer s.trial.mu.Unlock()
 	s.published[id], s.planned[id] = time.Now(), m
-	s.enqueue(s.orderKey(s.acct.Number(id)), id)
+	key, queue := s.orderKey(s.acct.Number(id)), work
+	if s.shards > 0 {
+		queue = s.spread(0, s.known(time.Since(s.began))).Queue(key)
+	}
+	s.queues[id] = queue
+	s.enqueue(queue, key, id)
 	return id
 }
 
@@ -369,10 +375,7 @@ func (s *shop) send(id string, m messagePlan) {
 }
 
 func (s *shop) message(id string, call int) producer.Message {
-	m := producer.Message{RoutingKey: work, ID: id, OrderKey: s.orderKey(s.acct.Number(id)), Body: []byte(id)}
-	if s.shards > 0 {
-		m.RoutingKey = s.spread(0).Queue(m.OrderKey)
-	}
+	m := producer.Message{RoutingKey: s.queue(id), ID: id, OrderKey: s.orderKey(s.acct.Number(id)), Body: []byte(id)}
 	if s.bound {
 		m.Exchange, m.RoutingKey = "shop", "order.paid"
 	}
@@ -404,14 +407,14 @@ func (w *trial) serve(ctx context.Context, i int) {
 
 // work runs one process.
 func (w *trial) work(ctx context.Context, i int, l life) {
-	c, name, schedule := w.plan.consumers[i], consumerName(i), l.schedule
-	conn := w.open(name, l.ahead, w.onConnect(c.declares, schedule))
+	c, name, schedule, count := w.plan.consumers[i], consumerName(i), l.schedule, cmp.Or(l.count, w.shards)
+	conn := w.open(name, l.ahead, w.onConnect(c.declares, schedule, func() int { return count }))
 	if conn == nil {
 		return
 	}
 	defer w.within("Close of "+name+"'s Conn", closing, func() { _ = conn.Close() })
 	declare := func() {
-		for topology.Declare(ctx, conn, w.specs(schedule)...) != nil && sleep(ctx, time.Second) {
+		for topology.Declare(ctx, conn, w.specs(schedule, count)...) != nil && sleep(ctx, time.Second) {
 		}
 	}
 	declare()
@@ -419,7 +422,7 @@ func (w *trial) work(ctx context.Context, i int, l life) {
 		Concurrency: c.concurrency, KeyLimit: c.perKey, RetryInPlace: c.inPlace, Prefetch: c.prefetch, DrainTimeout: c.drain, HandlerTimeout: c.timeout, CopyTimeout: c.copies,
 		Traces: hooksOf(w.plan, append(w.metrics.consumers(), w.trace(), w.lateness(name))...),
 	}
-	source := w.source(schedule)
+	source := w.source(schedule, count)
 	h := func(ctx context.Context, d *consumer.Delivery) error { return w.handle(ctx, d, schedule, name) }
 	for ctx.Err() == nil {
 		one, err := consumer.New(conn, source, h, cfg)

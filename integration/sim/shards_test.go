@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,9 +22,9 @@ import (
 
 const letters = work + ".dlq"
 
-// spread is the work queue as shards.
-func (p plan) spread(schedule int) topology.Shards {
-	return topology.Shards{Name: work, Count: p.shards, Type: p.kind, Engine: p.engine, Waits: p.schedules[schedule], SingleActiveConsumer: p.single}
+// spread is the work queue as so many shards.
+func (p plan) spread(schedule, count int) topology.Shards {
+	return topology.Shards{Name: work, Count: count, Type: p.kind, Engine: p.engine, Waits: p.schedules[schedule], SingleActiveConsumer: p.single}
 }
 
 // spreadOverLanes is the work queue as lanes, whose queues have the names of shards.
@@ -116,6 +118,42 @@ func (m maker) sharded(p *plan) {
 	for range m.IntN(pick(m, 2, 5, 12)) {
 		p.faults = append(p.faults, m.ofProcess(*p, length))
 	}
+	if m.chance(40) {
+		m.grows(p)
+	}
+}
+
+// grows has the number of shards become larger, or smaller: first in some processes that consume, then in those
+// that publish, and in the others later or never. One that knows all shards stays.
+func (m maker) grows(p *plan) {
+	p.shards = max(2, p.shards)
+	p.counts = counts{before: 1 + m.IntN(p.shards-1), after: p.shards}
+	if m.chance(30) {
+		p.counts.before, p.counts.after = p.counts.after, p.counts.before
+	}
+	for _, c := range p.consumers {
+		changes := m.IntN(len(c.lives) + 1)
+		for j := range c.lives {
+			c.lives[j].count = p.counts.before
+			if j >= changes {
+				c.lives[j].count = p.counts.after
+			}
+		}
+	}
+	stays := p.consumers[0].lives
+	stays[len(stays)-1].count = p.shards
+	messages := p.producers[0].messages
+	p.counts.from = messages[m.IntN(len(messages))].at
+}
+
+// knowing returns how many of the processes that consume in the end know all shards.
+func (p plan) knowing() (n int) {
+	for _, c := range p.consumers {
+		if cmp.Or(c.lives[len(c.lives)-1].count, p.shards) == p.shards {
+			n++
+		}
+	}
+	return n
 }
 
 // ofProcess returns a fault of a process, or of what processes share.
@@ -138,7 +176,7 @@ func (m maker) ofProcess(p plan, length time.Duration) fault {
 	return f
 }
 
-// turns are the messages of a key in the order in which they were published.
+// turns are the messages of a key in a queue, in the order in which they were published.
 type turns struct {
 	ids     []string
 	done    map[string]bool // handled, or given up, at least once
@@ -158,12 +196,19 @@ func (t *turn) lives() bool {
 	return !t.network.dead && t.ctx.Err() == nil
 }
 
+// queue returns the queue that a message is published to: the shard of its key, as its publisher knew it.
+func (w *trial) queue(id string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queues[id]
+}
+
 // enqueue notes that a message is about to be published. It needs w.mu held.
-func (w *trial) enqueue(key, id string) {
-	t := w.turns[key]
+func (w *trial) enqueue(queue, key, id string) {
+	t := w.turns[queue+" "+key]
 	if t == nil {
 		t = &turns{done: map[string]bool{}, running: map[*turn]struct{}{}}
-		w.turns[key] = t
+		w.turns[queue+" "+key] = t
 	}
 	t.ids = append(t.ids, id)
 }
@@ -172,7 +217,7 @@ func (w *trial) enqueue(key, id string) {
 // must have been handled, and none be at work in another process.
 func (w *trial) inTurn(ctx context.Context, d *consumer.Delivery, name string) (ended func(err error)) {
 	w.mu.Lock()
-	t := w.turns[d.OrderKey]
+	t := w.turns[d.Queue+" "+d.OrderKey]
 	if !w.plan.turns || t == nil {
 		w.mu.Unlock()
 		return func(error) {}
@@ -273,8 +318,8 @@ func (w *trial) probesSent() int {
 	return len(w.probes)
 }
 
-// comeToBalance waits until each shard is handled by one process, and none handles two more
-// than another.
+// comeToBalance waits until each shard is handled by one process, and, if all know the same number of shards, none
+// handles two more than another.
 func (w *trial) comeToBalance() {
 	if w.shards == 0 || w.laned || !w.single {
 		return
@@ -282,6 +327,9 @@ func (w *trial) comeToBalance() {
 	const every, enough = 10 * time.Second, 6
 	// What has troubled an owner for long is tried again after as long.
 	limit := time.Now().Add(20*time.Minute + w.faultsEnd())
+	for !w.declared() && time.Now().Before(limit) {
+		time.Sleep(every)
+	}
 	even, uneven := 0, ""
 	for {
 		w.mu.Lock()
@@ -303,18 +351,28 @@ func (w *trial) comeToBalance() {
 	}
 }
 
+// declared reports whether all shards are there. A process that knows more of them than others declares the rest.
+func (w *trial) declared() bool {
+	for i := range w.shards {
+		if _, ok := w.broker.Queue(w.base(i)); !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // probe publishes a message to each shard.
 func (w *trial) probe() {
 	for i := range w.shards {
 		queue := w.base(i)
 		key := ""
-		for n := 0; w.spread(0).Queue(key) != queue; n++ {
+		for n := 0; w.spread(0, w.shards).Queue(key) != queue; n++ {
 			key = fmt.Sprint("probe-", n)
 		}
 		id := w.acct.Next()
 		w.acct.Calling(id)
 		w.mu.Lock()
-		w.probes[id], w.published[id] = true, time.Now()
+		w.probes[id], w.published[id], w.queues[id] = true, time.Now(), queue
 		w.mu.Unlock()
 		m := rehoptest.Message{RoutingKey: queue, Publishing: amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(id), Headers: amqp.Table{header.OrderKey: key}}}
 		n, err := w.broker.Publish(m)
@@ -329,11 +387,12 @@ func (w *trial) probe() {
 func (w *trial) unevenness() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	handles := map[string]int{}
+	handles, wrong := map[string]int{}, false
 	for i := range w.plan.consumers {
-		handles[consumerName(i)] = 0
+		name := consumerName(i)
+		handles[name] = 0
+		wrong = wrong || w.consumers[name] == nil // its Declare is refused, for example
 	}
-	wrong := false
 	for i := range w.shards {
 		by := slices.Compact(slices.Sorted(slices.Values(w.probed[w.base(i)])))
 		wrong = wrong || len(by) != 1
@@ -345,18 +404,16 @@ func (w *trial) unevenness() string {
 	for _, n := range handles {
 		least, most = min(least, n), max(most, n)
 	}
-	if wrong || most-least > 1 {
-		return fmt.Sprintf("handled %v, by shard %v", handles, w.probed)
+	if wrong || w.knowing() == len(w.plan.consumers) && most-least > 1 {
+		return fmt.Sprintf("handled %v, by shard %v, consumers run in %v", handles, w.probed, slices.Sorted(maps.Keys(w.consumers)))
 	}
 	return ""
 }
 
 // inPlace notes that a handler begins: in the shard of the key, and not in a pause.
 func (w *trial) inPlace(d *consumer.Delivery, name string) {
-	if w.shards > 0 && d.OrderKey != "" {
-		if want := w.spread(0).Queue(d.OrderKey); d.Queue != want {
-			w.violate("%s: message %s comes from %s, and the shard of its key is %s", name, d.ID, d.Queue, want)
-		}
+	if want := w.queue(d.ID); w.shards > 0 && d.Queue != want {
+		w.violate("%s: message %s comes from %s, and was published to %s", name, d.ID, d.Queue, want)
 	}
 	w.mu.Lock()
 	since, paused := w.paused[name]

@@ -43,13 +43,22 @@ func smallerPlans(p plan) (all []plan) {
 		q.producers = slices.Clone(p.producers)
 		q.consumers = slices.Clone(p.consumers)
 		change(&q)
+		if p.counts != (counts{}) && q.knowing() == 0 {
+			return // messages would be in a shard that nobody consumes
+		}
 		all = append(all, q)
 	}
 	for _, faults := range parts(p.faults) {
 		add(func(q *plan) { q.faults = faults })
 	}
 	if p.shards > 1 && !p.laned {
-		add(func(q *plan) { q.shards = 1 })
+		add(func(q *plan) {
+			q.shards = 1
+			q.sameCounts()
+		})
+	}
+	if p.counts != (counts{}) {
+		add((*plan).sameCounts)
 	}
 	if p.crasher > 0 {
 		add(func(q *plan) { q.crasher = 0 })
@@ -121,6 +130,17 @@ func smallerPlans(p plan) (all []plan) {
 		}
 	}
 	return all
+}
+
+// sameCounts has all processes know all shards.
+func (p *plan) sameCounts() {
+	p.counts = counts{}
+	for i, c := range p.consumers {
+		p.consumers[i].lives = slices.Clone(c.lives)
+		for j := range c.lives {
+			p.consumers[i].lives[j].count = 0
+		}
+	}
 }
 
 // parts are what is left of a list without one half, one quarter, or one of it.

@@ -50,7 +50,8 @@ type trial struct {
 	ended      map[string]int              // how often tickets have ended, by id
 	snoozes    map[string][]snooze         // by id
 	paused     map[string]time.Time        // since when, by process
-	turns      map[string]*turns           // by key
+	queues     map[string]string           // where messages go, by id
+	turns      map[string]*turns           // by queue and key
 	slowly     map[string]bool             // queues of which a process has fetched one message at a time
 	probes     map[string]bool             // by id
 	probed     map[string][]string         // processes that have handled probes, by queue
@@ -92,7 +93,7 @@ func newTrial(p plan) *trial {
 	return &trial{
 		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: acct,
 		networks: map[string]*network{}, mortals: map[string]context.CancelFunc{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
-		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, latest: map[string]int{}, begun: map[*byte]bool{}, own: map[string]*byte{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, paused: map[string]time.Time{}, turns: map[string]*turns{}, slowly: map[string]bool{}, probes: map[string]bool{}, probed: map[string][]string{}, standing: map[kind]int{},
+		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, latest: map[string]int{}, begun: map[*byte]bool{}, own: map[string]*byte{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, paused: map[string]time.Time{}, queues: map[string]string{}, turns: map[string]*turns{}, slowly: map[string]bool{}, probes: map[string]bool{}, probed: map[string][]string{}, standing: map[kind]int{},
 	}
 }
 
@@ -234,13 +235,13 @@ func (w *trial) open(name string, ahead time.Duration, onConnect func(ctx contex
 	return conn
 }
 
-// onConnect declares, if a process does.
-func (w *trial) onConnect(declares bool, schedule int) func(ctx context.Context, conn *connection.Conn) error {
+// onConnect declares the shards that a process knows, if it does.
+func (w *trial) onConnect(declares bool, schedule int, count func() int) func(ctx context.Context, conn *connection.Conn) error {
 	if !declares {
 		return nil
 	}
 	return func(ctx context.Context, conn *connection.Conn) error {
-		return topology.Declare(ctx, conn, w.specs(schedule)...)
+		return topology.Declare(ctx, conn, w.specs(schedule, count())...)
 	}
 }
 
@@ -265,7 +266,7 @@ func (w *trial) declare(conn *connection.Conn) {
 func (w *trial) declareOnce(conn *connection.Conn, schedule int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return topology.Declare(ctx, conn, w.specs(schedule)...)
+	return topology.Declare(ctx, conn, w.specs(schedule, w.known(0))...)
 }
 
 // sleep reports whether ctx still lives.

@@ -23,6 +23,8 @@ var shardMutants = []mutant{
 	{"two processes have one seat", []edit{
 		{"consumer/internal/group/group.go", "ch.QueueDeclare(g.seatQueue(k), false, true, true, false, nil)", "ch.QueueDeclare(g.seatQueue(k), false, true, false, false, nil)"},
 		{"consumer/internal/group/group.go", "ch.Consume(g.seatQueue(k), \"\", false, true, false, false, nil)", "ch.Consume(g.seatQueue(k), \"\", false, false, false, false, nil)"}}},
+	{"no process that knows fewer shards than there are can declare them", []edit{{"topology/shards.go",
+		"return b.messages > 0 && b.consumers == 0 }", "return true }"}}},
 	{"a process does not see that it has lost its seat, and is not counted", []edit{{"consumer/internal/group/group.go",
 		"	if h.session == nil || h.session.Err() != nil {\n		return false\n	}\n", "	if h.session != nil {\n		return true\n	}\n"}}},
 	{"a shard that was left is not joined again", []edit{{"consumer/assigned.go",
