@@ -274,9 +274,9 @@ func inWords(d topology.Difference, old, next written) topology.Difference {
 			if b.DestinationType == "exchange" {
 				how = "Channel.ExchangeUnbind"
 			}
-			both, same := next.newcomers(old, b, unit{queues: []topology.WorkQueue{{Name: b.Destination}}})
+			both, all, _ := next.newcomers(old, b, unit{queues: []topology.WorkQueue{{Name: b.Destination}}})
 			which := "each message that matches both"
-			if same {
+			if all {
 				which = "each message"
 			}
 			if len(both) > 0 {

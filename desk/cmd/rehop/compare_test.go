@@ -90,6 +90,8 @@ func TestAChangeIsTold(t *testing.T) {
 			[]string{"- queue orders", `messages still come from exchange "shop", and no program of NEW handles them`, `NEW binds nothing to it for this key, so its messages reach no queue then`}, "reaches both"},
 		{"a key that takes some of the same messages", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{shop, topology.WorkQueue{Name: "paid", Bindings: bound("shop", "#.paid")}},
 			[]string{"- queue orders", `each message that matches both reaches both "orders" and "paid"`}, ""},
+		{"a key that takes some of them, beside a queue that has always taken all", "4.3", []topology.Spec{shop, orders("orders"), orders("audit")}, []topology.Spec{shop, orders("audit"), topology.WorkQueue{Name: "paid", Bindings: bound("shop", "#.paid")}},
+			[]string{"- queue orders", `each message that matches both reaches both "orders" and "paid"`}, ""},
 		{"a queue that is kept and takes them from now on", "4.3", []topology.Spec{shop, orders("orders"), plainMails}, []topology.Spec{shop, topology.WorkQueue{Name: "mails", Waits: minute, Bindings: bound("shop", "order.#")}},
 			[]string{"- queue orders", `each message reaches both "orders" and "mails"`}, ""},
 		{"delayed messages reach both too", "4.3", []topology.Spec{shop, orders("orders"), topology.Delays{Max: time.Second}}, []topology.Spec{shop, orders("purchases"), topology.Delays{Max: time.Second}},

@@ -140,7 +140,7 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 	var leave, stay []binding // to unbind, and those of delayed messages that come in any case
 	both, exactly := []string{}, true
 	for _, b := range u.sources(old) {
-		meets, same := next.newcomers(old, b, u)
+		meets, all, same := next.newcomers(old, b, u)
 		if levels.Is(b.Source) && !same {
 			stay = append(stay, b)
 			continue
@@ -151,7 +151,7 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 				both = append(both, other)
 			}
 		}
-		exactly = exactly && same
+		exactly = exactly && all && len(meets) > 0
 	}
 	has, keep, by, empty := "it stays with its waits and dead letters: ", "keep it in NEW without its Bindings", "it by its name", "consume it until it and its waits are empty"
 	if u.kind != "queue" {
@@ -303,9 +303,10 @@ func (b binding) String() string {
 	return fmt.Sprintf("%s --%s%s--> %s", b.Source, b.RoutingKey, args, to)
 }
 
-// newcomers returns the queues, or exchanges of lanes, that a new binding leads messages of a former one to, and
-// whether some binding of NEW elsewhere takes exactly the same messages.
-func (w written) newcomers(old written, b binding, u unit) (names []string, same bool) {
+// newcomers returns the queues, or exchanges of lanes, that a new binding leads messages of a former one to, whether
+// each of them takes all of these messages, and whether some binding of NEW elsewhere does.
+func (w written) newcomers(old written, b binding, u unit) (names []string, all, same bool) {
+	all = true
 	for _, n := range w.bindings {
 		if n.Source != b.Source || slices.ContainsFunc(u.queues, func(q topology.WorkQueue) bool { return q.Name == n.Destination }) || n.Destination == u.exchange && u.exchange != "" {
 			continue
@@ -314,11 +315,14 @@ func (w written) newcomers(old written, b binding, u unit) (names []string, same
 		equal := kind == "fanout" || n.RoutingKey == b.RoutingKey && maps.EqualFunc(n.Arguments, b.Arguments, func(x, y any) bool { return fmt.Sprint(x) == fmt.Sprint(y) })
 		same = same || equal
 		isNew := !slices.ContainsFunc(old.bindings, func(o binding) bool { return o.String() == n.String() })
-		if isNew && (equal || meet(kind, n.RoutingKey, b.RoutingKey)) && !slices.Contains(names, n.Destination) {
-			names = append(names, n.Destination)
+		if isNew && (equal || meet(kind, n.RoutingKey, b.RoutingKey)) {
+			all = all && equal
+			if !slices.Contains(names, n.Destination) {
+				names = append(names, n.Destination)
+			}
 		}
 	}
-	return names, same
+	return names, all, same
 }
 
 // meet reports whether one message may match two binding keys of an exchange of a kind.

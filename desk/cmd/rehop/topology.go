@@ -332,7 +332,8 @@ The file has no users: an import fails if the user does not exist.`,
 	return c
 }
 
-// withPermissions adds the permissions of a user to a file of definitions.
+// withPermissions adds the permissions of a user to a file of definitions. An import for a user that does not exist ends
+// with no_such_user, and that for one who exists replaces his permissions (measured on 4.3 by rabbitmqctl import_definitions).
 func withPermissions(file []byte, vhost, user string, needs topology.Permissions) ([]byte, error) {
 	list, err := json.MarshalIndent([]any{struct {
 		User  string `json:"user"`
