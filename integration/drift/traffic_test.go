@@ -155,10 +155,13 @@ func (t *traffic) count(queue string) (n int) {
 }
 
 // emptied waits until nothing is on its way any more: until all that was confirmed has been handled, or is a letter.
-func (t *traffic) emptied(dlq string) {
+func (t *traffic) emptied(dlqs ...string) {
 	t.Helper()
 	poll.Until(t, 2*time.Minute, "the queue and its waits are empty", func() bool {
-		letters := t.count(dlq)
+		letters := 0
+		for _, q := range dlqs {
+			letters += t.count(q)
+		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		return len(t.done)+len(t.letters)+letters >= len(t.confirmed)
