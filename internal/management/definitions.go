@@ -182,6 +182,9 @@ type definedPermission struct {
 	Read      string  `json:"read"`
 }
 
+// ErrNoUser is wrapped by the error of [Definitions.Permissions] for a user whom the file does not have.
+var ErrNoUser = errors.New("is not in the file")
+
 // Permissions answers as [API.Permissions] does. A user of the file who has none in the virtual host may do nothing
 // there.
 func (d *Definitions) Permissions(user string) (configure, write, read string, err error) {
@@ -190,7 +193,7 @@ func (d *Definitions) Permissions(user string) (configure, write, read string, e
 	case d.permissions == nil:
 		return "", "", "", errors.New("the file has no permissions: only one that an administrator has exported, of all virtual hosts, has them")
 	case !has && !slices.Contains(d.users, user):
-		return "", "", "", fmt.Errorf("user %q is not in the file", user)
+		return "", "", "", fmt.Errorf("user %q %w", user, ErrNoUser)
 	}
 	return p.Configure, p.Write, p.Read, nil
 }
