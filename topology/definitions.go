@@ -85,6 +85,7 @@ func verifyDefinitions(definitions []byte, vhost, user string, roles []Role, spe
 	unseen := []string{fmt.Sprint(err)}
 	if err == nil {
 		list, unseen = drift.Plan.forbidden(vhost, user, granted, roles)
+		unseen = append(unseen, drift.Plan.topics(file.TopicPermissions(user))...)
 	}
 	drift.addPermissions(user, list, unseen)
 	return drift, nil

@@ -29,6 +29,8 @@ type Definitions struct {
 	exchanges map[string]Exchange
 	bindings  []Binding
 	maxQueues int
+	rules     Rules
+	topics    []definedTopicPermission
 
 	permissions map[string]definedPermission // by user; nil: the file has no such list
 	users       []string
@@ -37,15 +39,16 @@ type Definitions struct {
 // ParseDefinitions reads a file of all virtual hosts, or of one.
 func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 	var all struct {
-		Version    string              `json:"rabbitmq_version"`
-		Older      string              `json:"rabbit_version"`
-		Vhosts     []definedVhost      `json:"vhosts"`
-		Queues     []definedQueue      `json:"queues"`
-		Exchanges  []definedPart       `json:"exchanges"`
-		Bindings   []definedBinding    `json:"bindings"`
-		Policies   []definedPolicy     `json:"policies"`
-		Users      []definedVhost      `json:"users"` // the names are all that is read
-		Rights     []definedPermission `json:"permissions"`
+		Version    string                   `json:"rabbitmq_version"`
+		Older      string                   `json:"rabbit_version"`
+		Vhosts     []definedVhost           `json:"vhosts"`
+		Queues     []definedQueue           `json:"queues"`
+		Exchanges  []definedPart            `json:"exchanges"`
+		Bindings   []definedBinding         `json:"bindings"`
+		Policies   []definedPolicy          `json:"policies"`
+		Users      []definedVhost           `json:"users"` // the names are all that is read
+		Rights     []definedPermission      `json:"permissions"`
+		Topics     []definedTopicPermission `json:"topic_permissions"`
 		Parameters []struct {
 			Vhost     *string         `json:"vhost"`
 			Component string          `json:"component"`
@@ -104,6 +107,7 @@ func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 			}
 		}
 	}
+	d.rules, d.topics = Rules{policies, operators}, all.Topics
 	for _, q := range all.Queues {
 		if !here(q.Vhost) {
 			continue
