@@ -718,7 +718,7 @@ func (d *comparison) limit() {
 	if room := max(0, *d.have.maxQueues-d.have.allQueues); lost > room {
 		d.add(DriftOverridden, "queue-limit", part{"virtual host", d.have.vhost}, fmt.Sprintf("room for %d queues", lost),
 			fmt.Sprintf("max-queues %d, and %d queues exist", *d.have.maxQueues, d.have.allQueues), "topology.Declare is refused",
-			"raise the limit: "+ctl.API("PUT", fmt.Sprintf(`{"value":%d}`, d.have.allQueues+lost), "vhost-limits", d.have.vhost, "max-queues"))
+			"raise the limit max-queues: "+ctl.API("PUT", fmt.Sprintf(`{"value":%d}`, d.have.allQueues+lost), "vhost-limits", d.have.vhost, "max-queues"))
 	}
 }
 
