@@ -186,7 +186,7 @@ func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) 
 	switch {
 	case kind == "exchange" && argument == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
 		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
-			"choose another Lanes.Name; or stop what publishes to it, delete it (%s) and declare again", deleteExchange(vhost, name))
+			"choose another Lanes.Name; or stop what publishes to it, let the lanes and their waits run empty, delete it (%s) and declare again", deleteExchange(vhost, name))
 	case kind == "exchange":
 		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it, delete it (%s) and declare again, also what others have bound to it; or choose another name",
 			deleteExchange(vhost, name))

@@ -192,7 +192,7 @@ var remedies = map[string]remedy{
 		}},
 	"an exchange of the wiring that does not last": exchangeOf("orders.rehop.return"),
 	"an exchange of the user that does not last":   exchangeOf("shop"),
-	"other lanes": {code: "exchange-arguments", says: "stop what publishes to it, delete it (curl", dlqs: []string{"sms.vip.dlq", "sms.bulk.dlq", "sms.dlq"}, left: true,
+	"other lanes": {code: "exchange-arguments", says: "let the lanes and their waits run empty, delete it (curl", dlqs: []string{"sms.vip.dlq", "sms.bulk.dlq", "sms.dlq"}, left: true,
 		want: []topology.Spec{shop, manyLanes(true)},
 		before: func(r *repair) {
 			r.declare(shop, manyLanes(false))
