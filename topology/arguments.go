@@ -1,9 +1,11 @@
 package topology
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -221,4 +223,20 @@ func setPolicy(vhost, name, pattern, definition string, flags ...string) string 
 // deleteQueue is the command that deletes a queue.
 func deleteQueue(vhost, queue string) string {
 	return ctl.Command("rabbitmqctl delete_queue", vhost, queue)
+}
+
+// deleteExchange is the command that deletes an exchange. Neither rabbitmqctl nor rehop has one.
+func deleteExchange(vhost, exchange string) string {
+	return ctl.API("DELETE", "", "exchanges", vhost, exchange)
+}
+
+// unbinding is the command that takes a binding away. Neither rabbitmqctl nor rehop has one.
+func unbinding(vhost string, b plannedBinding) string {
+	to := b.destination()
+	path := []string{"bindings", vhost, "e", b.Exchange, to.kind[:1], to.name}
+	if len(b.Args) > 0 { // the broker makes a key of them
+		return fmt.Sprintf("unbind it: %s shows its properties_key, and %s deletes it", ctl.API("GET", "", path...), ctl.API("DELETE", "", append(path, "PROPERTIES_KEY")...))
+	}
+	key := strings.ReplaceAll(url.QueryEscape(b.RoutingKey), "~", "%7E") // as the broker writes it (3.10, 4.0 and 4.3)
+	return "unbind it: " + ctl.API("DELETE", "", append(path, cmp.Or(key, "~"))...)
 }

@@ -34,8 +34,8 @@ func VerifyDefinitions(definitions []byte, vhost string, specs ...Spec) (Drift, 
 
 // VerifyDefinitionsAs is [VerifyDefinitions] for a program with these roles: it also compares the permissions that
 // the file has for a user with what such a program needs, as [VerifyAs] does. Files that are exported by an
-// administrator, of all virtual hosts, have permissions. Those of any other file, and of a user whom the file
-// does not have, are in [Drift.Unseen].
+// administrator, of all virtual hosts, have permissions. Those of any other file are in [Drift.Unseen]. A user whom the file
+// does not have is an error.
 func VerifyDefinitionsAs(definitions []byte, vhost, user string, roles []Role, specs ...Spec) (Drift, error) {
 	if err := checkRoles(roles); err != nil {
 		return Drift{}, err
@@ -78,10 +78,14 @@ func verifyDefinitions(definitions []byte, vhost, user string, roles []Role, spe
 	}
 	var granted Permissions
 	granted.Configure, granted.Write, granted.Read, err = file.Permissions(user)
+	if errors.Is(err, management.ErrNoUser) {
+		return Drift{}, rehop.WithClass(fmt.Errorf("topology: %w", err), rehop.ClassBug)
+	}
 	var list []Difference
 	unseen := []string{fmt.Sprint(err)}
 	if err == nil {
 		list, unseen = drift.Plan.forbidden(vhost, user, granted, roles)
+		unseen = append(unseen, drift.Plan.topics(file.TopicPermissions(user))...)
 	}
 	drift.addPermissions(user, list, unseen)
 	return drift, nil

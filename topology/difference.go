@@ -31,8 +31,9 @@ type observed struct {
 	from      map[string][]management.Binding // all bindings from an exchange
 
 	vhost     string
-	allQueues int  // of the virtual host
-	maxQueues *int // nil: no limit is known
+	allQueues int               // of the virtual host
+	maxQueues *int              // nil: no limit is known
+	rules     *management.Rules // nil: they are not known, or not needed
 	unseen    []string
 }
 
@@ -251,11 +252,24 @@ func (p Plan) lossOf(at part) string {
 		return "delayed messages do not reach their target"
 	}
 	for _, e := range p.exchanges {
+		switch {
+		case e.Name != at.name:
+		case p.isEntrance(at.name):
+			return "messages that are published for a lane reach no queue: the broker returns them (NO_ROUTE), or closes the channel of a publisher to this exchange"
+		case slices.ContainsFunc(p.lanes, func(name string) bool { return strings.HasPrefix(at.name, name+lanesSuffix+".") }):
+			return "messages without a priority, or with one whose lane is not bound, reach no queue"
+		}
 		if e.Name == at.name && e.Owner != "" {
 			return "messages on their way between work queue, waits and dead letters do not go on"
 		}
 	}
 	return "messages that are published to it reach no queue, and the broker closes the channel of their publisher"
+}
+
+// isEntrance reports whether an exchange is the one of [Lanes.Exchange].
+func (p Plan) isEntrance(exchange string) bool {
+	name, found := strings.CutSuffix(exchange, lanesSuffix)
+	return found && slices.Contains(p.lanes, name)
 }
 
 // queue compares the form of a queue.
@@ -400,7 +414,7 @@ func (d *comparison) bindings() {
 		planned[identity] = true
 		withAnEnd := slices.Contains(d.lost, part{"exchange", b.Exchange}) || slices.Contains(d.lost, b.destination()) // it goes and comes with them
 		if looked := to[b.destination()] || from[b.Exchange]; looked && !exists && !withAnEnd {
-			d.add(DriftMissing, "binding-missing", part{"binding", b.describe()}, b.describe(), none, b.loss(), declareAgain)
+			d.add(DriftMissing, "binding-missing", part{"binding", b.describe()}, b.describe(), none, d.plan.bindingLoss(b), declareAgain)
 		}
 	}
 	ours := map[part]bool{}
@@ -416,11 +430,21 @@ func (d *comparison) bindings() {
 		switch {
 		case b.Exchange == "", planned[identity], !ours[b.destination()] && !ours[source]:
 		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
+		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()]:
+			d.add(DriftDiffers, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
+				fmt.Sprintf("messages on their way between work queue, waits and dead letters come to %s too: each is in two places, and may go round for ever", b.destination()),
+				"no version of rehop binds it: "+unbinding(d.have.vhost, b))
 		default:
 			d.add(DriftExtra, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
-				"messages take a way that is not in the plan, and may be in two queues", "unbind it, unless another program or an earlier version of this one relies on it")
+				"messages take a way that is not in the plan, and may be in two queues", "unless another program or an earlier version of this one relies on it, "+unbinding(d.have.vhost, b))
 		}
 	}
+}
+
+// isWiring reports whether an exchange is one between a work queue and its waits.
+func isWiring(exchange string) bool {
+	owner, _, found := strings.Cut(exchange, ".rehop.")
+	return found && slices.Contains(WorkQueue{Name: owner}.exchanges(), exchange)
 }
 
 // isOurs reports whether all bindings of an exchange are of this plan. The exchanges of the
@@ -447,13 +471,18 @@ func (b plannedBinding) destination() part {
 	return part{"queue", b.Queue}
 }
 
-// loss says what happens without a binding.
-func (b plannedBinding) loss() string {
+// bindingLoss says what happens without a binding.
+func (p Plan) bindingLoss(b plannedBinding) string {
 	if b.users {
 		return "messages that are published to its exchange with such a key do not reach " + b.destination().String()
 	}
-	if levels.Is(b.Exchange) {
+	switch lanes, _, ofLanes := strings.Cut(b.Exchange, lanesSuffix+".unrouted."); {
+	case levels.Is(b.Exchange):
 		return "delayed messages do not reach their target"
+	case p.isEntrance(b.Exchange):
+		return "messages of this priority go to the normal lane, and not to " + b.destination().String()
+	case ofLanes && slices.Contains(p.lanes, lanes):
+		return "messages without a priority reach no queue: the broker returns them (NO_ROUTE)"
 	}
 	return "messages on their way between work queue, waits and dead letters take another one, or do not go on"
 }
@@ -521,10 +550,18 @@ func (d *comparison) extra() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.have.exchanges)) {
 		if d.isExtra(part{"exchange", name}) {
-			d.add(DriftExtra, "exchange-extra", part{"exchange", name}, none, d.have.exchanges[name].Type,
-				"none: it leads messages of processes with another engine, schedule or Count to the same places", "leave it; topology.Delete deletes it with its work queue")
+			effect, remedy := "none: it leads messages of processes with another engine, schedule or Count to the same places", "leave it; topology.Delete deletes it with its work queue"
+			if !isWiring(name) && !d.isOfLanes(name) {
+				effect, remedy = "not known: it has a name like those of rehop, and no version of rehop declares it", "find out who declared it; topology.Delete leaves it"
+			}
+			d.add(DriftExtra, "exchange-extra", part{"exchange", name}, none, d.have.exchanges[name].Type, effect, remedy)
 		}
 	}
+}
+
+// isOfLanes reports whether an exchange has the name of one that lanes of the plan had with other fields.
+func (d *comparison) isOfLanes(exchange string) bool {
+	return slices.ContainsFunc(d.plan.lanes, func(name string) bool { return strings.HasPrefix(exchange, name+lanesSuffix+".unrouted.") })
 }
 
 // extraQueue tells of a queue with the name of a wait, or of a dead-letter queue. Messages
@@ -542,6 +579,9 @@ func (d *comparison) extraQueue(name string) {
 	case isFormOfWait(owner, name, waitNumber, args):
 		d.add(DriftExtra, "queue-extra", at, none, found, "none: messages in it come back as usual, and no new ones come",
 			"when no process has the schedule that uses it, and it is empty: topology.DeleteWaits, or "+deleteIt)
+	case !d.hasWait(owner, waitNumber): // Declare neither looks at it nor leads anything to it
+		d.add(DriftExtra, "queue-extra", at, none, found, "none for this plan, which has no such wait; no schedule gives a wait this form, so messages in it do not come back by themselves",
+			"find out who declared it; if nobody uses it, and it is empty, "+deleteIt)
 	default:
 		code := DriftCode("queue-arguments")
 		if t := args["x-queue-type"]; t != string(Quorum) && t != string(Classic) {
@@ -550,6 +590,11 @@ func (d *comparison) extraQueue(name string) {
 		d.add(DriftDiffers, code, at, "the form of a wait, or no such queue", found, "messages in it may not come back, and topology.Declare plans another queue for this wait",
 			"when no message waits in it, "+deleteIt+" and declare again")
 	}
+}
+
+// hasWait reports whether the plan of a work queue has a wait of a number.
+func (d *comparison) hasWait(owner string, waitNumber int) bool {
+	return slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool { return e.Queue == owner && waitNumber <= len(e.Waits) })
 }
 
 // isFormOfWait reports whether a declaration of some schedule, type and version gives a wait
@@ -589,6 +634,21 @@ func (d *comparison) isExtra(at part) bool {
 func (d *comparison) policies() {
 	for _, q := range d.plan.policed() {
 		form, seen := d.have.queues[q.name]
+		if q.user, q.operator = (management.Policy{Name: form.Policy}), (management.Policy{Name: form.OperatorPolicy}); d.have.rules != nil && (!seen || form.Policy != "" && form.OperatorPolicy != "") {
+			if !seen { // it will have them when it is declared, as others had them that were here before
+				form = d.plannedForm(q.name)
+			}
+			user, operator, unsure := d.have.rules.Of(form)
+			switch {
+			case !seen && unsure == "":
+				form.Policy, form.OperatorPolicy, form.Definition, seen = user.Name, operator.Name, management.Together(user, operator), form.Name != ""
+				q.user, q.operator = user, operator
+			case !seen && !slices.Contains(d.drift.Unseen, unsure):
+				d.drift.Unseen = append(d.drift.Unseen, unsure)
+			case seen && user.Name == form.Policy && operator.Name == form.OperatorPolicy: // or they have just changed
+				q.user, q.operator = user, operator
+			}
+		}
 		if !seen {
 			continue
 		}
@@ -597,18 +657,29 @@ func (d *comparison) policies() {
 			d.lettersUnsure(q)
 			continue
 		}
-		code := DriftCode("policy")
-		if form.Policy == "" {
-			code = "operator-policy"
-		}
 		for _, f := range q.faults(d.plan.Version) {
 			if f.Policy == "" {
 				d.lettersMissing(f, form)
 				continue
 			}
-			d.add(DriftOverridden, code, part{"queue", q.name}, f.Key+" "+none, fmt.Sprintf("%s sets %s to %s", f.Policy, f.Key, f.Value), f.Effect, policyRemedy)
+			code := DriftCode("policy")
+			if strings.HasPrefix(f.Policy, operatorPolicy) {
+				code = "operator-policy"
+			}
+			d.add(DriftOverridden, code, part{"queue", q.name}, q.expected(f.Key), fmt.Sprintf("%s sets %s to %s", f.Policy, f.Key, f.Value), f.Effect, policyRemedy)
 		}
 	}
+}
+
+// plannedForm returns a queue as it is planned, without a name if it is none of the plan.
+func (d *comparison) plannedForm(name string) management.Form {
+	for _, q := range d.plan.queues {
+		if q.Name == name {
+			kind, _ := q.Args["x-queue-type"].(string)
+			return management.Form{Name: name, Durable: true, Queue: management.Queue{Type: kind, Arguments: asAnswer(q.Args)}}
+		}
+	}
+	return management.Form{}
 }
 
 // lettersMissing tells of a queue of others without dead letters, which its owner gives it.
@@ -646,7 +717,8 @@ func (d *comparison) limit() {
 	}
 	if room := max(0, *d.have.maxQueues-d.have.allQueues); lost > room {
 		d.add(DriftOverridden, "queue-limit", part{"virtual host", d.have.vhost}, fmt.Sprintf("room for %d queues", lost),
-			fmt.Sprintf("max-queues %d, and %d queues exist", *d.have.maxQueues, d.have.allQueues), "topology.Declare is refused", "raise the limit max-queues of the virtual host")
+			fmt.Sprintf("max-queues %d, and %d queues exist", *d.have.maxQueues, d.have.allQueues), "topology.Declare is refused",
+			"raise the limit max-queues: "+ctl.API("PUT", fmt.Sprintf(`{"value":%d}`, d.have.allQueues+lost), "vhost-limits", d.have.vhost, "max-queues"))
 	}
 }
 

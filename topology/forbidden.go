@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/ctl"
@@ -90,7 +92,28 @@ func (c *caller) lacking(p Plan, user string, roles []Role) (list []Difference, 
 	case err != nil:
 		return nil, []string{err.Error()}
 	}
-	return p.forbidden(api.Vhost(), user, granted, roles)
+	list, unseen = p.forbidden(api.Vhost(), user, granted, roles)
+	topics, err := api.TopicPermissions(c.ctx, user)
+	if err != nil {
+		return list, append(unseen, err.Error())
+	}
+	return list, append(unseen, p.topics(topics)...)
+}
+
+// topics says which topic permissions of a user were not compared. A broker compares them with the key of each message and of each binding
+// from an exchange of kind topic, and nobody here knows the keys that a program publishes with.
+func (p Plan) topics(granted []management.TopicPermission) (unseen []string) {
+	for _, g := range granted {
+		isOf := slices.Contains(p.parts(), part{"exchange", g.Exchange})
+		for _, e := range p.exchanges {
+			isOf = isOf && (e.Name != g.Exchange || e.Kind == amqp.ExchangeTopic)
+		}
+		if isOf && (g.Write != ".*" || g.Read != ".*") {
+			unseen = append(unseen, fmt.Sprintf("topic permissions on exchange %q allow routing keys that match %q to be published and %q to be bound, and are not compared with the keys of the program",
+				g.Exchange, g.Write, g.Read))
+		}
+	}
+	return unseen
 }
 
 // forbidden compares what a user is granted with what a program needs, by the names that the plan has

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/management"
 )
 
 func TestForbidden(t *testing.T) {
@@ -85,6 +86,25 @@ func TestForbidden(t *testing.T) {
 					t.Errorf("%v on %v, with what the remedy grants: %+v, %q", roles, v, list, unseen)
 				}
 			}
+		}
+	}
+}
+
+// Topic permissions are not compared, and those that may matter are said to be unseen.
+func TestTopicPermissionsAreUnseen(t *testing.T) {
+	plan, err := NewPlan(versions[2], Exchange{Name: "shop"}, Exchange{Name: "direct", Kind: "direct"}, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "of.others", RoutingKey: "#"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		exchange, write, read string
+		unseen                bool
+	}{
+		{"shop", "^a$", ".*", true}, {"shop", ".*", "^a$", true}, {"shop", ".*", ".*", false}, {"direct", "^a$", "^a$", false},
+		{"of.others", "^a$", ".*", true}, {"elsewhere", "^a$", "^a$", false},
+	} {
+		if got := plan.topics([]management.TopicPermission{{Exchange: tt.exchange, Write: tt.write, Read: tt.read}}); (len(got) > 0) != tt.unseen {
+			t.Errorf("%+v: %q", tt, got)
 		}
 	}
 }

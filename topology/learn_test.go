@@ -29,12 +29,12 @@ func TestConflictSaysWhatDiffersAndWhatToDo(t *testing.T) {
 			spec                       topology.Spec
 			argument, want, have, says string
 		}{
-			{"another queue type", topology.WorkQueue{Name: "typed"}, "x-queue-type", "quorum", "classic", `set WorkQueue.Type to "classic"; or, to have type quorum, stop what publishes to it`},
+			{"another queue type", topology.WorkQueue{Name: "typed"}, "x-queue-type", "quorum", "classic", `set WorkQueue.Type to "classic"; or, to have type quorum, stop what publishes to "typed", let its consumers empty it and its waits`},
 			{"lanes of another queue type", lanes("a", "b"), "x-queue-type", "quorum", "classic", `set Lanes.Type to "classic"`},
-			{"a lane's queue that others have declared", others, "x-dead-letter-exchange", "theirs.a.rehop.dlx", "theirs.letters", "stop what publishes to it"},
+			{"a lane's queue that others have declared", others, "x-dead-letter-exchange", "theirs.a.rehop.dlx", "theirs.letters", `stop what publishes to "theirs.a"`},
 			{"single active consumer", topology.WorkQueue{Name: "typed", Type: topology.Classic, SingleActiveConsumer: true}, "x-single-active-consumer", "true", "none", `delete_queue typed`},
 			{"a queue of others", topology.WorkQueue{Name: "theirs"}, "x-dead-letter-exchange", "theirs.rehop.dlx", "none", "set WorkQueue.Existing"},
-			{"another age of letters", topology.DeadLetterQueue{Name: "letters", MaxAge: time.Minute}, "x-message-ttl", "1m0s", "1h0m0s", `delete_queue letters`},
+			{"another age of letters", topology.DeadLetterQueue{Name: "letters", MaxAge: time.Minute}, "x-message-ttl", "1m0s", "1h0m0s", "rehop dlq drop letters --copy letters.jsonl) until rehop dlq import letters letters.jsonl brings them back; then delete it (rabbitmqctl delete_queue letters)"},
 			{"another kind of exchange", topology.Exchange{Name: "shop", Kind: "fanout"}, "type", "fanout", "topic", "use the kind it has"},
 		} {
 			err := topology.Declare(s.Context(), s.conn, tt.spec)

@@ -29,6 +29,7 @@ type shows interface {
 	To(ctx context.Context, destination string, isExchange bool) ([]management.Binding, error)
 	From(ctx context.Context, exchange string) ([]management.Binding, error)
 	MaxQueues(ctx context.Context) (int, error)
+	Rules(ctx context.Context) (management.Rules, error)
 }
 
 // observe returns what the broker has of the specifications: by the management API, and by
@@ -114,7 +115,11 @@ func (c *caller) look(parts []part) (have observed, err error) {
 		have.parts[at] = refused == nil || !ask.IsGone(refused)
 		have.denied[at] = refused != nil && refused.Code == amqp.AccessRefused
 		if refused != nil && have.parts[at] {
-			have.unseen = append(have.unseen, fmt.Sprintf("%s: %s", at, refused.Reason))
+			why := refused.Reason
+			if have.denied[at] {
+				why += ": it may not exist"
+			}
+			have.unseen = append(have.unseen, fmt.Sprintf("%s: %s", at, why))
 		}
 	}
 	return have, nil
@@ -187,7 +192,28 @@ func askForBindings(ctx context.Context, api shows, d *declaration, have observe
 	default:
 		have.maxQueues = &limit
 	}
-	return have, nil
+	return have, have.ruled(ctx, api, plan)
+}
+
+// ruled asks for the policies of the virtual host, where those that the queues show do not tell enough: of a missing queue
+// nothing is shown, and of one with a policy and an operator policy only what they say together.
+func (have *observed) ruled(ctx context.Context, api shows, p Plan) error {
+	if !slices.ContainsFunc(p.queues, func(q plannedQueue) bool {
+		form, seen := have.queues[q.Name]
+		return !seen || form.Policy != "" && form.OperatorPolicy != ""
+	}) {
+		return nil
+	}
+	rules, err := api.Rules(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		have.unseen = append(have.unseen, fmt.Sprintf("policies of missing queues, and which of two policies says what: %v", err))
+	default:
+		have.rules = &rules
+	}
+	return nil
 }
 
 // bound asks for the bindings to each queue, and for those to and from each exchange of the

@@ -19,6 +19,9 @@ type ruled struct {
 	role   role
 	broker management.Queue
 	shown  bool // broker is what the management API says
+	asks   bool // its consumers ask for a consumer timeout of their own
+
+	user, operator management.Policy // by themselves; without Definition where that is not known
 }
 
 // faults returns the promises that the policies of the queue break on a broker of
@@ -37,7 +40,7 @@ func (q ruled) faults(v connection.Version) (faults []route.PolicyFault) {
 			continue
 		}
 		if effect := q.effect(key, v); effect != "" {
-			faults = append(faults, route.PolicyFault{Queue: q.name, Policy: q.policies(), Key: key, Value: valueText(key, value), Effect: effect})
+			faults = append(faults, route.PolicyFault{Queue: q.name, Policy: q.policyOf(key), Key: key, Value: valueText(key, value), Effect: effect})
 		}
 	}
 	return faults
@@ -47,12 +50,12 @@ func (q ruled) faults(v connection.Version) (faults []route.PolicyFault) {
 // cannot: the arguments of our queues take precedence.
 var policyKeys = []string{
 	"message-ttl", "expires", "max-length", "max-length-bytes", "overflow", "delivery-limit",
-	"dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-type",
+	"dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-type", consumerTimeoutKey,
 }
 
 // valueText writes a time as a duration.
 func valueText(key string, value any) string {
-	if key == "message-ttl" || key == "expires" {
+	if key == "message-ttl" || key == "expires" || key == consumerTimeoutKey {
 		return milliseconds(plain(value))
 	}
 	return plain(value)
@@ -87,6 +90,8 @@ func (q ruled) effect(key string, v connection.Version) string {
 		if !atLeastOnce(v) && q.role != letterRole && q.policy(key) == strategyAtLeastOnce && q.policy("overflow") == rejectPublish {
 			return fmt.Sprintf("on broker %s at-least-once dead-lettering comes to a halt under load", v)
 		}
+	case consumerTimeoutKey:
+		return q.timeoutEffect(v)
 	case "delayed-retry-type":
 		if q.carried() && q.policy(key) != "disabled" {
 			return "what a consumer gives back does not return to the head of the queue, and waits longer"
@@ -119,12 +124,13 @@ func (q ruled) ageEffect() string {
 	case letterRole:
 		return "the broker deletes dead letters after that time"
 	case waitRole:
+		after := fmt.Sprintf("messages leave the wait after %s, and not after %s", milliseconds(fmt.Sprint(limit)), milliseconds(fmt.Sprint(own)))
 		if q.carried() {
-			return "messages leave the wait after that time, and are sent there again"
+			return after + ", and are sent there again"
 		}
-		return "messages leave the wait after that time"
+		return after
 	case levelRole:
-		return "delayed messages leave the queue after that time, and come early"
+		return fmt.Sprintf("delayed messages leave the queue after %s, and not after %s, and come early", milliseconds(fmt.Sprint(limit)), milliseconds(fmt.Sprint(own)))
 	}
 	return ""
 }
@@ -238,9 +244,73 @@ func (q ruled) overflow() string {
 	return policy
 }
 
+// consumerTimeoutKey is [consumerTimeoutArgument] in a policy.
+const consumerTimeoutKey = "consumer-timeout"
+
+// timeoutEffect is the effect of a consumer-timeout that is shorter than the one that handlers and carriers count on.
+//
+// Measured with a policy of 5 s. 3.10 refuses such a policy, and 3.10, 4.0 and 4.3 refuse it as an operator policy. On 4.0 it
+// counts for both types of queue, and the lower of policy and argument; a timeout that a consumer asks for does not. On quorum
+// queues of 4.3 the lower of both counts too, unless the consumer asks for another; classic queues have no timeout at all.
+func (q ruled) timeoutEffect(v connection.Version) string {
+	if q.role != workRole && !q.carried() || v.AtLeast(4, 3) && (q.asks || !q.quorum()) {
+		return ""
+	}
+	limit := time.Duration(q.number(consumerTimeoutKey)) * time.Millisecond
+	if limit <= 0 || limit >= q.plannedTimeout() {
+		return ""
+	}
+	if q.carried() {
+		return fmt.Sprintf("the broker takes messages that wait away from their consumer every %v, and not every %v", limit, q.plannedTimeout())
+	}
+	return fmt.Sprintf("the broker takes a message away from a handler that has it for %v, and not for %v: it is handled again", limit, q.plannedTimeout())
+}
+
+// plannedTimeout is the consumer timeout without policies, unless the broker's configuration has another.
+func (q ruled) plannedTimeout() time.Duration {
+	if own := q.argument(consumerTimeoutArgument); own > 0 {
+		return time.Duration(own) * time.Millisecond
+	}
+	return brokersConsumerTimeout
+}
+
+// brokersConsumerTimeout is that of a queue without one.
+const brokersConsumerTimeout = 30 * time.Minute
+
+const operatorPolicy = "operator policy "
+
+// policyOf names the policy that decides an entry. Of two numbers the lower one applies, and else what the operator says.
+func (q ruled) policyOf(key string) string {
+	user, byUser := q.user.Definition[key]
+	operator, byOperator := q.operator.Definition[key]
+	switch {
+	case byUser && (!byOperator || plain(q.broker.Definition[key]) == plain(user) && plain(user) != plain(operator)):
+		return fmt.Sprintf("policy %q", q.user.Name)
+	case byOperator:
+		return fmt.Sprintf(operatorPolicy+"%q", q.operator.Name)
+	}
+	return q.policies()
+}
+
+// expected says which value of an entry breaks no promise.
+func (q ruled) expected(key string) string {
+	own := q.argument("x-" + key)
+	switch {
+	case key == "message-ttl" && q.role == waitRole && q.carried():
+		return fmt.Sprintf("no %s below %v", key, waitOf(q.table()))
+	case key == "message-ttl" && own > 0:
+		return fmt.Sprintf("no %s below %s", key, milliseconds(fmt.Sprint(own)))
+	case key == consumerTimeoutKey:
+		return fmt.Sprintf("no %s below %v", key, q.plannedTimeout())
+	case (key == "delivery-limit" || key == "max-length" || key == "max-length-bytes") && own > 0:
+		return fmt.Sprintf("no %s below %d", key, own)
+	}
+	return key + " " + none
+}
+
 // policies names the policies that apply.
 func (q ruled) policies() string {
-	user, operator := fmt.Sprintf("policy %q", q.broker.Policy), fmt.Sprintf("operator policy %q", q.broker.OperatorPolicy)
+	user, operator := fmt.Sprintf("policy %q", q.broker.Policy), fmt.Sprintf(operatorPolicy+"%q", q.broker.OperatorPolicy)
 	switch {
 	case q.broker.OperatorPolicy == "":
 		return user
@@ -290,7 +360,7 @@ func policed(r route.Facts) (queues []ruled) {
 	if r.Existing {
 		of = foreignRole
 	}
-	queues = append(queues, ruled{name: r.Queue, role: of})
+	queues = append(queues, ruled{name: r.Queue, role: of, asks: r.AsksForTimeout})
 	var waits []string
 	for _, w := range r.Waits {
 		waits = append(waits, w.At.RoutingKey)
@@ -318,8 +388,12 @@ func (p Plan) policed() (queues []ruled) {
 			queues = append(queues, ruled{name: q.Name, role: q.role})
 		}
 	}
+	asking := map[string]bool{}
+	for _, e := range p.Engines {
+		_, asking[e.Queue] = e.work.consumerTimeoutOn(p.Version)
+	}
 	for _, q := range p.queues {
-		queues = append(queues, ruled{name: q.Name, role: q.role})
+		queues = append(queues, ruled{name: q.Name, role: q.role, asks: q.role == workRole && asking[q.Owner]})
 	}
 	return queues
 }

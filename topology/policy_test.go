@@ -56,7 +56,7 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		{"a TTL on a work queue", v4, Classic, work, `{"message-ttl":1000}`, "go to the dead-letter queue unhandled"},
 		{"a TTL on dead letters", v4, Quorum, letters, `{"message-ttl":1000}`, "deletes dead letters"},
 
-		{"a shorter TTL cuts a level short", v4, Quorum, level, `{"message-ttl":7999}`, "message-ttl to 7.999s: delayed messages leave the queue after that time, and come early"},
+		{"a shorter TTL cuts a level short", v4, Quorum, level, `{"message-ttl":7999}`, "message-ttl to 7.999s: delayed messages leave the queue after 7.999s, and not after 8s, and come early"},
 		{"a TTL as long as the level does nothing to it", v4, Quorum, level, `{"message-ttl":8000}`, ""},
 		{"a TTL on a level of 3.x", v3, Quorum, level, `{"message-ttl":1}`, "come early"},
 		{"a TTL on stranded messages", v4, Quorum, stranded, `{"message-ttl":1000}`, "deletes dead letters"},
@@ -111,12 +111,23 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		{"delayed retries of a work queue", v4, Quorum, work, `{"delayed-retry-type":"all","delayed-retry-min":1000}`, ""},
 		{"delayed retries of a single active consumer", v4, "single", work, `{"delayed-retry-type":"all","delayed-retry-min":1000}`, "later messages of its key overtake it"},
 		{"delayed retries of a single active consumer without a time", v4, "single", work, `{"delayed-retry-type":"all"}`, ""},
-		{"what has no effect on messages", v4, Quorum, work, `{"queue-leader-locator":"balanced","consumer-timeout":1000}`, ""},
+		{"what has no effect on messages", v4, Quorum, work, `{"queue-leader-locator":"balanced"}`, ""},
+		{"a shorter consumer timeout", v4, Quorum, work, `{"consumer-timeout":10000}`, "away from a handler that has it for 10s, and not for 30m0s"},
+		{"a shorter consumer timeout of a classic queue before 4.3", connection.Version{Major: 4}, Classic, work, `{"consumer-timeout":10000}`, "away from a handler"},
+		{"a classic queue of 4.3 has no consumer timeout", v4, Classic, work, `{"consumer-timeout":10000}`, ""},
+		{"a longer consumer timeout", v4, Quorum, work, `{"consumer-timeout":3600000}`, ""},
+		{"a shorter consumer timeout of a carried wait", v4, "carried", wait, `{"consumer-timeout":10000}`, "takes messages that wait away"},
+		{"a wait with a TTL has no consumers", v4, Quorum, wait, `{"consumer-timeout":10000}`, ""},
+		{"consumers that ask for another timeout", v4, "asking", work, `{"consumer-timeout":10000}`, ""},
+		{"a queue of 4.0 with an argument, that consumers ask in vain", connection.Version{Major: 4}, "asking", work, `{"consumer-timeout":10000}`, "for 10s, and not for 1h0m0s"},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
 			w := orders(test.queueType)
 			if test.queueType == "carried" {
 				w.Type, w.Engine = Quorum, EngineCarry
+			}
+			if test.queueType == "asking" {
+				w.Type, w.ConsumerTimeout = Quorum, time.Hour
 			}
 			if test.queueType == "single" {
 				w.Type, w.SingleActiveConsumer = Quorum, true

@@ -23,6 +23,11 @@ func (w WorkQueue) returnExchange() string      { return w.Name + ".rehop.return
 func (w WorkQueue) spareReturnExchange() string { return w.Name + ".rehop.return.spare" }
 func (w WorkQueue) unroutedExchange() string    { return w.Name + ".rehop.unrouted" }
 
+// exchanges are all that a work queue of this name has, whatever its engine.
+func (w WorkQueue) exchanges() []string {
+	return []string{w.dlxExchange(), w.delayExchange(), w.firstDelayExchange(), w.spareDelayExchange(), w.returnExchange(), w.spareReturnExchange(), w.unroutedExchange()}
+}
+
 // waitKey is the routing key with which a message leaves a wait.
 func (w WorkQueue) waitKey(waitNumber int) string { return route.Key(w.Name, waitNumber) }
 

@@ -62,8 +62,8 @@ func of(w topology.WorkQueue, change func(*topology.WorkQueue)) topology.WorkQue
 // TestOldFormPolicy, TestAQueueFromBefore43WithASingleActiveConsumer and TestDeadLettersByPolicy; the command for leaders,
 // by TestLeadersOfShards. An upgrade is not run.
 var remedies = map[string]remedy{
-	"a work queue of another type":       replaced(of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic }), "queue-type", "to have type quorum, stop what publishes to it, let its consumers empty it and its waits"),
-	"a work queue with another argument": replaced(of(orders, func(w *topology.WorkQueue) { w.SingleActiveConsumer = true }), "queue-arguments", "stop what publishes to it, let its consumers empty it and its waits"),
+	"a work queue of another type":       replaced(of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic }), "queue-type", `to have type quorum, stop what publishes to "orders", let its consumers empty it and its waits`),
+	"a work queue with another argument": replaced(of(orders, func(w *topology.WorkQueue) { w.SingleActiveConsumer = true }), "queue-arguments", `stop what publishes to "orders", let its consumers empty it and its waits`),
 	"the other type is meant": {code: "queue-type", says: `set WorkQueue.Type to "classic"`, want: alone,
 		before: func(r *repair) {
 			classic := of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic })
@@ -104,7 +104,7 @@ var remedies = map[string]remedy{
 			r.consume(orders)
 			r.publish("shop", "order.2")
 		}},
-	"letters of another age": {code: "queue-arguments", says: "stop what publishes to it, let its consumers empty it, stop them, delete it",
+	"letters of another age": {code: "queue-arguments", says: "stop the consumers whose dead letters come here",
 		want: []topology.Spec{shop, orders, topology.DeadLetterQueue{Name: "orders.dlq", MaxAge: 2 * time.Hour}},
 		before: func(r *repair) {
 			r.declare(shop, orders, topology.DeadLetterQueue{Name: "orders.dlq", MaxAge: time.Hour})
@@ -118,7 +118,7 @@ var remedies = map[string]remedy{
 			r.declare(r.want...)
 			r.consume(orders)
 		}},
-	"a wait that does not fit the others": {code: "queue-arguments", says: "when no message waits in it, delete it", want: alone,
+	"a wait that does not fit the others": {code: "queue-arguments", says: "it does not fit the other waits", want: alone,
 		before: func(r *repair) {
 			former := topology.EngineCarry
 			if r.is3 {
@@ -134,7 +134,7 @@ var remedies = map[string]remedy{
 			r.declare(alone...)
 			r.consume(orders)
 		}},
-	"a wait that nothing plans, in no form of ours": {code: "queue-arguments", says: "when no message waits in it", want: alone,
+	"a wait that nothing plans, in no form of ours": {code: "queue-extra", says: "if nobody uses it, and it is empty", want: alone,
 		before: func(r *repair) {
 			r.declare(alone...)
 			r.put("queues", "orders.wait.3", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "classic", "x-max-length": 5}})
@@ -193,7 +193,7 @@ var remedies = map[string]remedy{
 		}},
 	"an exchange of the wiring that does not last": exchangeOf("orders.rehop.return"),
 	"an exchange of the user that does not last":   exchangeOf("shop"),
-	"other lanes": {code: "exchange-arguments", says: "stop what publishes to it, delete exchange", dlqs: []string{"sms.vip.dlq", "sms.bulk.dlq", "sms.dlq"}, left: true,
+	"other lanes": {code: "exchange-arguments", says: "let the lanes and their waits run empty, delete it (curl", dlqs: []string{"sms.vip.dlq", "sms.bulk.dlq", "sms.dlq"}, left: true,
 		want: []topology.Spec{shop, manyLanes(true)},
 		before: func(r *repair) {
 			r.declare(shop, manyLanes(false))
@@ -479,7 +479,10 @@ var command = regexp.MustCompile(`rabbitmq(ctl|-queues) [^()]*`)
 // run does the command of the remedy that was found.
 func (r *repair) run() {
 	r.Helper()
-	line := command.FindString(r.found.Remedy)
+	line := ""
+	if all := command.FindAllString(r.found.Remedy, -1); len(all) > 0 {
+		line = all[len(all)-1] // others show how the step before is done
+	}
 	if i := strings.Index(r.found.Remedy, "rabbitmqctl set_policy"); i >= 0 {
 		line = r.found.Remedy[i:] // it has brackets
 	}

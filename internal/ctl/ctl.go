@@ -3,6 +3,7 @@ package ctl
 
 import (
 	"cmp"
+	"net/url"
 	"strings"
 )
 
@@ -39,4 +40,18 @@ func Quote(arg string) string {
 		return arg
 	}
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}
+
+// API returns the command that calls the management API for what rabbitmqctl cannot do: a method, a body, "" for none, and the
+// parts of a path, of which an empty virtual host is "/". The user and the host are for the person to fill in; curl asks for the password.
+func API(method, body string, path ...string) string {
+	words := []string{"curl", "-u", "USER", "-X", method}
+	if body != "" {
+		words = append(words, "-H", Quote("content-type: application/json"), "-d", Quote(body))
+	}
+	address := "http://HOST:15672/api"
+	for _, part := range path {
+		address += "/" + url.PathEscape(cmp.Or(part, "/"))
+	}
+	return strings.Join(append(words, Quote(address)), " ")
 }

@@ -56,3 +56,14 @@ func TestCommand(t *testing.T) {
 		}
 	}
 }
+
+func TestAPI(t *testing.T) {
+	for want, got := range map[string]string{
+		`curl -u USER -X DELETE http://HOST:15672/api/exchanges/%2F/a%20%23.%CE%B2%2F+`:                                                 ctl.API("DELETE", "", "exchanges", "", "a #.β/+"),
+		`curl -u USER -X PUT -H 'content-type: application/json' -d '{"value":7}' http://HOST:15672/api/vhost-limits/it%27s/max-queues`: ctl.API("PUT", `{"value":7}`, "vhost-limits", "it's", "max-queues"),
+	} {
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}

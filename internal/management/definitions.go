@@ -29,6 +29,8 @@ type Definitions struct {
 	exchanges map[string]Exchange
 	bindings  []Binding
 	maxQueues int
+	rules     Rules
+	topics    []definedTopicPermission
 
 	permissions map[string]definedPermission // by user; nil: the file has no such list
 	users       []string
@@ -37,15 +39,16 @@ type Definitions struct {
 // ParseDefinitions reads a file of all virtual hosts, or of one.
 func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 	var all struct {
-		Version    string              `json:"rabbitmq_version"`
-		Older      string              `json:"rabbit_version"`
-		Vhosts     []definedVhost      `json:"vhosts"`
-		Queues     []definedQueue      `json:"queues"`
-		Exchanges  []definedPart       `json:"exchanges"`
-		Bindings   []definedBinding    `json:"bindings"`
-		Policies   []definedPolicy     `json:"policies"`
-		Users      []definedVhost      `json:"users"` // the names are all that is read
-		Rights     []definedPermission `json:"permissions"`
+		Version    string                   `json:"rabbitmq_version"`
+		Older      string                   `json:"rabbit_version"`
+		Vhosts     []definedVhost           `json:"vhosts"`
+		Queues     []definedQueue           `json:"queues"`
+		Exchanges  []definedPart            `json:"exchanges"`
+		Bindings   []definedBinding         `json:"bindings"`
+		Policies   []definedPolicy          `json:"policies"`
+		Users      []definedVhost           `json:"users"` // the names are all that is read
+		Rights     []definedPermission      `json:"permissions"`
+		Topics     []definedTopicPermission `json:"topic_permissions"`
 		Parameters []struct {
 			Vhost     *string         `json:"vhost"`
 			Component string          `json:"component"`
@@ -104,6 +107,7 @@ func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 			}
 		}
 	}
+	d.rules, d.topics = Rules{policies, operators}, all.Topics
 	for _, q := range all.Queues {
 		if !here(q.Vhost) {
 			continue
@@ -182,6 +186,9 @@ type definedPermission struct {
 	Read      string  `json:"read"`
 }
 
+// ErrNoUser is wrapped by the error of [Definitions.Permissions] for a user whom the file does not have.
+var ErrNoUser = errors.New("is not in the file")
+
 // Permissions answers as [API.Permissions] does. A user of the file who has none in the virtual host may do nothing
 // there.
 func (d *Definitions) Permissions(user string) (configure, write, read string, err error) {
@@ -190,7 +197,7 @@ func (d *Definitions) Permissions(user string) (configure, write, read string, e
 	case d.permissions == nil:
 		return "", "", "", errors.New("the file has no permissions: only one that an administrator has exported, of all virtual hosts, has them")
 	case !has && !slices.Contains(d.users, user):
-		return "", "", "", fmt.Errorf("user %q is not in the file", user)
+		return "", "", "", fmt.Errorf("user %q %w", user, ErrNoUser)
 	}
 	return p.Configure, p.Write, p.Read, nil
 }

@@ -70,7 +70,7 @@ func TestAChangeIsTold(t *testing.T) {
 		{"an engine that stays because of the waits, with the reason", "4.3", []topology.Spec{as(topology.EngineCarry)}, []topology.Spec{plain},
 			[]string{"note orders: its wait queues exist without a TTL and go on as they are, by the engine carry", "nothing has to stop"}, "~ engine"},
 		{"another type stops what uses the queue", "4.3", []topology.Spec{plain}, []topology.Spec{work(func(w *topology.WorkQueue) { w.Type = topology.Classic })},
-			[]string{"~ queue orders (queue-type)", "OLD:     x-queue-type quorum", "NEW:     x-queue-type classic", "stop what publishes to it", "1 cannot change in place: NEW cannot be declared before something stops, see ~"}, "- exchange"},
+			[]string{"~ queue orders (queue-type)", "OLD:     x-queue-type quorum", "NEW:     x-queue-type classic", `stop what publishes to "orders"`, "1 cannot change in place: NEW cannot be declared before something stops, see ~"}, "- exchange"},
 		{"a command is for its virtual host", "4.3 --vhost west", []topology.Spec{plain}, []topology.Spec{work(func(w *topology.WorkQueue) { w.Type = topology.Classic })}, []string{"rabbitmqctl delete_queue -p west orders"}, ""},
 		{"more shards: keys move, messages do not", "4.3", []topology.Spec{shards(2)}, []topology.Spec{shards(3)},
 			[]string{"+ queue bills.02", "with bills.02.wait.1", "Keys move to it when publishers know the larger Count, and no message moves", "declare and consume NEW first", "note bills: 3 shards", "nothing has to stop"}, "bills.00 (queue"},

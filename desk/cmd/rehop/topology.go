@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -365,7 +366,17 @@ it declares each queue and exchange that exists once more, so that the broker te
 which arguments it differs: the user needs the permissions to declare them, and a part that
 somebody deletes at that moment comes back, empty and without bindings.
 
-It ends with code 3 if something is missing, differs, is overridden or is forbidden.
+Exit codes, of which the first that fits counts:
+  2  the command line, SPECS or the file of definitions is wrong, or does not have --user
+  3  something is missing, differs, is overridden or is forbidden
+  1  a management API was given, or --role, and something could not be looked at: the
+     lines with ? say what, and why
+  0  nothing of that: extra parts, defects of the broker and what is weak are printed, and
+     without a management API the lines with ? say what AMQP does not show
+
+What a line calls missing topology.Declare of the service adds. Without the service, import
+the file of rehop topology definitions: an import adds what is missing and changes nothing else.
+
 SPECS is a file, or - for the standard input.`,
 		Example: `  rehop topology verify shop.json
   rehop topology verify shop.json --role declare,consume
@@ -393,17 +404,22 @@ SPECS is a file, or - for the standard input.`,
 			if byDeclaring && (definitions != "" || len(roles) > 0) {
 				return usage(errors.New("--by-declaring asks a broker by AMQP alone, which has neither --definitions nor --role: leave it or them out"))
 			}
-			drift, v, err := a.drift(c, definitions, user, roles, byDeclaring, specs)
-			if err != nil && v != (connection.Version{}) {
+			drift, v, blind, err := a.drift(c, definitions, user, roles, byDeclaring, specs)
+			switch {
+			case err != nil && v != (connection.Version{}):
 				err = cmp.Or(planFaults(rest[0], v, specs), err)
+			case err == nil:
+				err = a.print(drift)
 			}
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case !drift.OK():
+				return &exit{exitPartly, errors.New("the broker is not as planned")}
+			case blind:
+				return &exit{exitFailed, errors.New("not all that was asked for could be looked at: the lines with ? say why")}
 			}
-			if err := a.print(drift); err != nil || drift.OK() {
-				return err
-			}
-			return &exit{exitPartly, errors.New("the broker is not as planned")}
+			return nil
 		},
 	}
 	c.Flags().StringVar(&definitions, "definitions", "", "file of definitions, instead of a broker")
@@ -422,12 +438,13 @@ func (a *app) print(drift topology.Drift) error {
 	return err
 }
 
-// drift compares with a file of definitions, or with the broker, and returns its version as far as it is known.
-func (a *app) drift(c *cobra.Command, definitions, user string, roles []topology.Role, byDeclaring bool, specs []topology.Spec) (drift topology.Drift, v connection.Version, err error) {
+// drift compares with a file of definitions, or with the broker, and returns its version as far as it is known. It
+// reports whether something that was asked for could not be looked at.
+func (a *app) drift(c *cobra.Command, definitions, user string, roles []topology.Role, byDeclaring bool, specs []topology.Spec) (drift topology.Drift, v connection.Version, blind bool, err error) {
 	if definitions != "" {
 		file, err := readAll(a.in, definitions)
 		if err != nil {
-			return drift, v, usage(ofFlag("--definitions", err))
+			return drift, v, false, usage(ofFlag("--definitions", err))
 		}
 		if drift, err = topology.VerifyDefinitionsAs(file, cmp.Or(a.vhost, "/"), user, roles, specs...); err != nil {
 			var of struct {
@@ -435,18 +452,21 @@ func (a *app) drift(c *cobra.Command, definitions, user string, roles []topology
 			}
 			_ = json.Unmarshal(file, &of)
 			v, _ = connection.ParseVersion(of.Version) // the error says if there is none
-			err = usage(ofFlag("--definitions", err))
+			return drift, v, false, usage(ofFlag("--definitions", err))
 		}
-		return drift, v, err
+		// A file leaves something unseen each time. What the roles add to that was asked for.
+		bare, err := topology.VerifyDefinitions(file, cmp.Or(a.vhost, "/"), specs...)
+		return drift, v, len(drift.Unseen) > len(bare.Unseen), err
 	}
 	conn, err := a.connect(c.Context())
 	if err != nil {
-		return drift, v, err
+		return drift, v, false, err
 	}
 	if byDeclaring {
 		drift, err = topology.VerifyByDeclaring(c.Context(), conn, specs...)
 	} else {
 		drift, err = topology.VerifyAs(c.Context(), conn, roles, specs...)
 	}
-	return drift, conn.Server().Version, err
+	asked := len(roles) > 0 || os.Getenv("AMQP_MANAGEMENT_URL") != "" // of the flag and the file too
+	return drift, conn.Server().Version, asked && len(drift.Unseen) > 0, err
 }

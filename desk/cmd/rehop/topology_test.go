@@ -124,7 +124,7 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"a file without permissions", "verify " + file + " --role consume --user shopper --definitions " + empty, exitPartly, `? permissions of user "shopper": the file has no permissions`},
 		{"permissions of a file", "verify " + file + " --role consume --user shopper --definitions " + granted, exitPartly, "! user shopper (permission-missing)"},
 		{"a user of the file without permissions in the virtual host", "verify " + file + " --role consume --user admin --definitions " + granted, exitPartly, "! user admin (permission-missing)"},
-		{"a user that the file does not have", "verify " + file + " --role consume --user nobody --definitions " + granted, exitPartly, `? permissions of user "nobody": user "nobody" is not in the file`},
+		{"a user that the file does not have", "verify " + file + " --role consume --user nobody --definitions " + granted, exitUsage, `user "nobody" is not in the file`},
 		{"arguments of a file need no declaration", "verify " + file + " --by-declaring --definitions " + empty, exitUsage, "--by-declaring asks a broker by AMQP alone"},
 		{"what is missing is not declared", "verify " + file + " --by-declaring", exitPartly, "+ queue bills (queue-missing)"},
 		{"a broker that lacks all", "verify " + file, exitPartly, "the broker is not as planned"},
@@ -146,6 +146,25 @@ func TestATopologyIsReviewed(t *testing.T) {
 	s.prints("no difference in what was looked at", "? arguments, bindings")
 	s.run(exitDone, "topology", "verify", file, "--by-declaring")
 	s.prints("no difference in what was looked at", "? bindings, policies and limits")
+	away := "http://guest:guest@127.0.0.1:1"
+	for _, tt := range []struct {
+		rule string
+		code int
+		line []string
+	}{
+		{"a management API that is given and does not answer", exitFailed, []string{file, "--management-url", away}},
+		{"one that is none, in place of which the parts are declared again", exitFailed, []string{file, "--management-url", away, "--by-declaring"}},
+		{"a role that cannot be checked without the management API", exitFailed, []string{file, "--role", "consume"}},
+		{"a role that cannot be checked, by a file without permissions", exitFailed, []string{file, "--definitions", exported, "--vhost", "b", "--role", "consume", "--user", "shopper"}},
+		{"a difference counts for more", exitPartly, []string{longer, "--management-url", away}},
+	} {
+		s.run(tt.code, append([]string{"topology", "verify"}, tt.line...)...)
+		s.prints("? ")
+		must(t, os.Setenv("AMQP_MANAGEMENT_URL", "")) // which the flag has set
+		if tt.code == exitFailed && !strings.Contains(s.err, "not all that was asked for could be looked at") {
+			t.Errorf("%s: %s", tt.rule, s.err)
+		}
+	}
 	s.run(exitPartly, "topology", "verify", classic, "--by-declaring")
 	s.prints("~ queue bills (queue-type)")
 	s.in = strings.NewReader(string(text))
