@@ -103,7 +103,7 @@ func TestAChangeIsTold(t *testing.T) {
 		{"lanes that go are told once", "4.3", []topology.Spec{shop, lanes("vip", "bulk")}, []topology.Spec{shop},
 			[]string{"- lanes sms", "declared by OLD, with sms.vip, sms.vip.wait.1", `unbind exchange "sms.lanes" from exchange "shop" (key "sms")`, "Channel.ExchangeUnbind", "dead letters in sms.vip.dlq and sms.bulk.dlq", "topology.Delete of these Lanes alone", "1 left behind"}, "exchange sms.lanes ("},
 		{"another set of lanes runs empty first", "4.3", []topology.Spec{shop, lanes("vip", "normal", "bulk")}, []topology.Spec{shop, lanes("vip", "bulk")},
-			[]string{"~ exchange sms.lanes", "stop what publishes to it, let the lanes and their waits run empty, delete exchange", "- queue sms.normal", "let it and its waits run empty before exchange sms.lanes is deleted, see ~", "topology.Delete of this one of Lanes.WorkQueues of OLD"}, "unbind"},
+			[]string{"~ exchange sms.lanes", "stop what publishes to it, let the lanes and their waits run empty, delete it (curl", "- queue sms.normal", "let it and its waits run empty before exchange sms.lanes is deleted, see ~", "topology.Delete of this one of Lanes.WorkQueues of OLD"}, "unbind"},
 		{"shards that go", "4.3", []topology.Spec{shards(2)}, []topology.Spec{plain}, []string{"- shards bills", "declared by OLD, with bills.00, bills.00.wait.1", "topology.Delete of these Shards alone"}, "- queue bills"},
 		{"dead letters that go", "4.3", []topology.Spec{plain, topology.DeadLetterQueue{Name: "lost", Exchange: "fallback"}}, []topology.Spec{plain},
 			[]string{"- queue lost", "1. when nothing publishes to it: rehop dlq send, move or export what is in it", "2. topology.Delete of this DeadLetterQueue alone"}, "exchange fallback ("},
