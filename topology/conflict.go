@@ -72,8 +72,8 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 // emptied says how a queue becomes empty, so that no message is lost or becomes a dead letter when it is deleted.
 //
 // A message that ends its wait while the work queue is away goes by the alternates to the dead-letter queue, and waits for
-// nothing: on 3.10, 4.0 and 4.3 each of 60 that waited became a letter. With the waits empty, twice and 10 s apart, none of 60 did, and
-// none was lost. So the waits have to be empty too (TestRemedies in integration/drift). The counts of a quorum queue are up to 5 s old.
+// nothing: on 3.10, 4.0 and 4.3 each of 60 that waited became a letter. With the waits empty, twice and 10 s apart, none of 60 did on
+// 4.0 and 4.3. So the waits have to be empty too (TestRemedies in integration/drift). The counts of a quorum queue are up to 5 s old.
 func (q plannedQueue) emptied(vhost string) string {
 	counts := ctl.Command("rabbitmqctl list_queues", vhost, "name", "messages")
 	switch q.role {
