@@ -192,7 +192,8 @@ func askForBindings(ctx context.Context, api shows, d *declaration, have observe
 	default:
 		have.maxQueues = &limit
 	}
-	return have, have.ruled(ctx, api, plan)
+	err = have.ruled(ctx, api, plan) // on its own: a return does not say whether it copies have before
+	return have, err
 }
 
 // ruled asks for the policies of the virtual host, where those that the queues show do not tell enough: of a missing queue

@@ -19,7 +19,6 @@ func left(old, next written, vhost string) (list []topology.Difference) {
 		list = append(list, topology.Difference{Code: code, Class: topology.DriftExtra, Kind: kind, Name: name, Expected: expected, Found: found, Effect: effect, Remedy: numbered(steps)})
 	}
 	kept := next.plan.Queues()
-	var gone []string // exchanges that are told with a queue
 	for _, s := range old.specs {
 		switch s := s.(type) {
 		case topology.WorkQueue:
@@ -47,7 +46,6 @@ func left(old, next written, vhost string) (list []topology.Difference) {
 			}
 		case topology.Lanes:
 			now, has := next.lanes(s.Name)
-			gone = append(gone, exchangesOf(old.plan, s.Name+".lanes")...)
 			switch {
 			case !has:
 				unit{kind: "lanes", name: s.Name, itself: "these Lanes", queues: s.WorkQueues(), exchange: s.Exchange()}.add(old, next, vhost, add)
@@ -64,7 +62,7 @@ func left(old, next written, vhost string) (list []topology.Difference) {
 				unit{kind: "shards", name: s.Name, itself: "these Shards", queues: s.WorkQueues()}.add(old, next, vhost, add)
 			}
 		case topology.DeadLetterQueue:
-			if gone = append(gone, s.Exchange); slices.Contains(kept, s.Name) || old.ofWork(s.Name) {
+			if slices.Contains(kept, s.Name) || old.ofWork(s.Name) {
 				break
 			}
 			deleteIt := "topology.Delete of this DeadLetterQueue alone"
@@ -355,16 +353,6 @@ func topicsMeet(a, b []string) bool {
 		}
 	}
 	return meets[0][0]
-}
-
-// exchangesOf returns the exchanges of a plan with a name, or one that begins with it and a dot.
-func exchangesOf(p topology.Plan, name string) (list []string) {
-	for _, e := range p.Exchanges() {
-		if e == name || strings.HasPrefix(e, name+".") {
-			list = append(list, e)
-		}
-	}
-	return list
 }
 
 // waitsOf returns the waits of a work queue.
