@@ -48,7 +48,7 @@ service:
 	go run ./integration/withbroker -kill 25s,3s -- bin/service/try -for 50s bin/service
 
 # Bills in order by customer, while shards and processes are added and processes are killed,
-# with a line for each stage and an account at the end: about a minute.
+# with a line for each event, and a table and an account at the end: about a minute and a half.
 grow:
 	go run ./integration/withbroker -- go run ./examples/grow
 
@@ -155,11 +155,11 @@ prove:
 	go run ./integration/suites -prove '$(SUITE)'
 
 # The tests of packages twenty times, beside a busy loop for each core:
-# make test-loop PKG=./consumer, or some of them: RUN=TestName
+# make test-loop PKG=./consumer, or some of them: RUN=TestName. Those of the consumer run on all versions and queue types.
 PKG = ./connection ./consumer/... ./desk/... ./internal/... ./producer ./rehoptest/... ./store ./topology
 TIMES = 20
 test-loop:
-	go run ./integration/testloop -times $(TIMES) $(if $(RUN),-run '$(RUN)') $(PKG)
+	CONSUMER_COLUMNS=all go run ./integration/testloop -times $(TIMES) $(if $(RUN),-run '$(RUN)') $(PKG)
 
 # How late exact delays are, by the rate of their messages: about five minutes.
 lateness:

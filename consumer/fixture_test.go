@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -42,14 +43,13 @@ type fixture struct {
 // The rules that a test proves say on which versions and queue types it runs. Each run is in
 // a bubble of synctest of its own, beside the others.
 //
-// The race detector makes a run six times as long (measured), and version and type of the broker decide what the
-// broker does, but not which goroutines of a consumer share what. So with the detector each test runs in one
-// column of its own, which its name chooses, and all tests together in every column. Without it each test runs in all
-// of its columns. The gate does both.
+// The race detector makes a run six times as long (measured). So with the detector each test runs in one column of its
+// own, which its name chooses, and the engines have theirs among all tests. Without it each test runs in all of its
+// columns. The gate does both, and make test-loop runs all columns with the detector.
 
-// sampled returns all of these without the race detector, and one of them with it.
+// sampled returns all of these without the race detector, or if CONSUMER_COLUMNS is all, and else one of them.
 func sampled[T any](t *testing.T, all []T) []T {
-	if !raced {
+	if !raced || os.Getenv("CONSUMER_COLUMNS") == "all" {
 		return all
 	}
 	h := fnv.New32a()

@@ -384,7 +384,7 @@ func (j *Journal) history(id string) (past, error) {
 }
 
 // Stop stops a redrive, in whichever process it runs, within about a second. A redrive that waits for
-// its broker, or has not begun to send, sends nothing any more. A stopped redrive can be resumed.
+// its broker sends nothing any more, and another one no more than the letters that were about to go. A stopped redrive can be resumed.
 func (j *Journal) Stop(id string, by By) error {
 	p, err := j.Redrive(id)
 	if err != nil {
@@ -447,14 +447,17 @@ func (j *Journal) take(r Redrive, by By, open func(*book) error) (*book, error) 
 	case err != nil:
 		return nil, fmt.Errorf("desk: redrive %s: %w", r.ID, err)
 	}
-	b := &book{journal: j, redrive: r, release: release}
+	b := &book{journal: j, redrive: r, release: func() error {
+		_ = os.Truncate(name, 0) // so that nobody is told of a holder that is none any more; else he is, until the next one signs
+		return release()
+	}}
 	if err = sign(name, by); err == nil {
 		err = open(b)
 	} else {
 		err = fmt.Errorf("desk: the journal: %w", err)
 	}
 	if err != nil {
-		return nil, errors.Join(err, release())
+		return nil, errors.Join(err, b.release())
 	}
 	return b, nil
 }

@@ -104,14 +104,14 @@ func (h *Handler) keep(r *request) error {
 	if err != nil {
 		return err
 	}
-	if f.IsZero() {
-		return fmt.Errorf("%w: choose letters first", errForm)
-	}
 	if ids := r.form.Get("ids"); ids != "" {
 		if f.IDs != nil {
 			return fmt.Errorf("%w: ids and id are given, want one of them", errForm)
 		}
 		f.IDs = strings.Split(ids, ",")
+	}
+	if f.IsZero() {
+		return fmt.Errorf("%w: choose letters first", errForm)
 	}
 	by, n := r.by(), 0
 	ended, err := h.redrives.do(func(ctx context.Context) (err error) {

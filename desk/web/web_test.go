@@ -485,7 +485,6 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 	})
 }
 
-// Letters are picked one by one, sent, moved and deleted.
 // A button that parks, archives or releases is about the letters that its page has counted, or says that it
 // is about all.
 func TestAButtonThatKeepsSaysItsBound(t *testing.T) {
@@ -572,6 +571,7 @@ func TestAPageOfLettersIsPicked(t *testing.T) {
 	})
 }
 
+// Letters are picked one by one, sent, moved and deleted.
 func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)

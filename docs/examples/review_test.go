@@ -16,7 +16,7 @@ func TestReview(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn := s.ctx, s.conn
 		// begin gate
-		verified := func(ctx context.Context, conn *connection.Conn) error { // in place of topology.Declare
+		verified := func(ctx context.Context, conn *connection.Conn) error { // once, after connection.Open
 			drift, err := topology.Verify(ctx, conn, topology.Exchange{Name: "shop"}, orders)
 			if err != nil {
 				return err

@@ -112,10 +112,11 @@ func (s *site) slowly(queue string) (id string) {
 	go func() {
 		_, err := other.Execute(ctx, desk.Redrive{ID: "of-another-desk", Action: desk.Send, All: true, Rate: 0.001, By: desk.By{Who: "ben", Why: "the stock is counted again"}}, func(desk.Progress) { once() })
 		ended <- err
+		close(ended)
 	}()
 	s.Cleanup(func() {
 		stop()
-		if err := <-ended; !errors.Is(err, desk.ErrRedriveStopped) {
+		if err, first := <-ended; first && !errors.Is(err, desk.ErrRedriveStopped) {
 			s.Errorf("the redrive of another desk: %v", err)
 		}
 	})
