@@ -641,3 +641,26 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		}
 	}
 }
+
+// The commands that empty a queue are for its virtual host, and take all of its letters.
+func TestTheCommandsThatEmptyAQueueAreForItsVirtualHost(t *testing.T) {
+	for _, tt := range []struct {
+		q    plannedQueue
+		want []string
+	}{
+		{plannedQueue{Name: "orders", Owner: "orders", role: workRole}, []string{`(rabbitmqctl list_queues -p west name messages: 0 for "orders" and each "orders.wait.*", twice, 10 s apart)`}},
+		{plannedQueue{Name: "orders.dlq", Owner: "orders", role: letterRole}, []string{"(rehop dlq send --all --vhost=west orders.dlq)", "(rehop dlq drop --all --copy letters.jsonl --vhost=west orders.dlq)",
+			"rehop dlq import --vhost=west orders.dlq letters.jsonl brings them back", `(rabbitmqctl list_queues -p west name messages: 0 for "orders.dlq", twice, 10 s apart)`}},
+		{plannedQueue{Name: "rehop.delays.1s.00", role: levelRole}, []string{"(rabbitmqctl list_queues -p west name messages: 0 for each queue of the delays, twice, 10 s apart)"}},
+	} {
+		rest := tt.q.emptied("west")
+		for _, want := range tt.want {
+			_, after, found := strings.Cut(rest, want)
+			if !found {
+				t.Errorf("%s: %s\nwant %s", tt.q.Name, tt.q.emptied("west"), want)
+				break
+			}
+			rest = after
+		}
+	}
+}
