@@ -77,8 +77,7 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 func (q plannedQueue) emptied(vhost string) string {
 	switch q.role {
 	case workRole, waitRole:
-		return fmt.Sprintf("stop what publishes to %s, let its consumers empty it and its waits, because what still waits becomes a dead letter "+
-			"(%s), and stop them", strconv.Quote(q.Owner), ctl.Empty(vhost, fmt.Sprintf("%q and each %q", q.Owner, q.Owner+".wait.*")))
+		return fmt.Sprintf("stop what publishes to %q, %s", q.Owner, ctl.Consumed(vhost, q.Owner))
 	case letterRole:
 		return fmt.Sprintf("stop the consumers whose dead letters come here, and those of this queue; send its letters back (%s), "+
 			"or take them out (%s) until %s brings them back; wait until it is empty (%s)", ctl.Rehop("dlq send --all", vhost, q.Name),

@@ -49,6 +49,15 @@ func Empty(vhost, queues string) string {
 	return fmt.Sprintf("%s: 0 for %s, twice, 10 s apart", Command("rabbitmqctl list_queues", vhost, "name", "messages"), queues)
 }
 
+// Consumed says how work queues become empty with their waits, so that they can be deleted.
+func Consumed(vhost string, queues ...string) string {
+	const because = "because what still waits becomes a dead letter"
+	if len(queues) == 1 {
+		return fmt.Sprintf("let its consumers empty it and its waits, %s (%s), and stop them", because, Empty(vhost, fmt.Sprintf("%q and each %q", queues[0], queues[0]+".wait.*")))
+	}
+	return fmt.Sprintf("let the consumers of %s empty them and their waits, %s (%s), and stop them", strings.Join(queues, ", "), because, Empty(vhost, "each of them and of their waits"))
+}
+
 // Quote returns an argument in the form that a shell of POSIX reads. A plain word stays as it is.
 func Quote(arg string) string {
 	plain := func(r rune) bool {
