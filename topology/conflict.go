@@ -76,7 +76,9 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 // 4.0 and 4.3. So the waits have to be empty too (TestRemedies in integration/drift).
 func (q plannedQueue) emptied(vhost string) string {
 	switch q.role {
-	case workRole, waitRole:
+	case workRole:
+		return fmt.Sprintf("stop what publishes to %q, %s, when no message is delayed to it by its name any more", q.Owner, ctl.Consumed(vhost, q.Owner))
+	case waitRole:
 		return fmt.Sprintf("stop what publishes to %q, %s", q.Owner, ctl.Consumed(vhost, q.Owner))
 	case letterRole:
 		return fmt.Sprintf("stop the consumers whose dead letters come here, and those of this queue; send its letters back (%s), "+
@@ -185,8 +187,11 @@ func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) 
 	case kind == "exchange" && argument == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
 		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
 			"choose another Lanes.Name; or stop what publishes to it, let the lanes and their waits run empty, delete it (%s) and declare again", deleteExchange(vhost, name))
+	case kind == "exchange" && isWiring(name): // what ends its wait meanwhile would become a dead letter
+		owner, _, _ := strings.Cut(name, ".rehop.")
+		e.Advice = fmt.Sprintf("%s; then delete it (%s) and declare again", plannedQueue{Owner: owner, role: workRole}.emptied(vhost), deleteExchange(vhost, name))
 	case kind == "exchange":
-		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it, delete it (%s) and declare again, also what others have bound to it; or choose another name",
+		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it, delete it (%s) and declare again, then bind again what others had bound to it; or choose another name",
 			deleteExchange(vhost, name))
 	default:
 		e.Advice = fmt.Sprintf("stop what publishes to it, let its consumers empty it, and its waits if it has some, stop them, delete it (%s) and declare again; or choose another name", deleteQueue(vhost, name))

@@ -570,15 +570,17 @@ func (d *comparison) extraQueue(name string) {
 	at, args := part{"queue", name}, declaredArguments(d.plan.Version, d.have.queues[name], nil)
 	found := "durable" + formatTable(args)
 	deleteIt := deleteQueue(d.have.vhost, name)
+	empty := func(q plannedQueue) string { return q.emptied(d.have.vhost) + "; then " + deleteIt }
 	owner, waitNumber, isWait := route.WaitOf(name)
 	switch {
-	case slices.ContainsFunc(d.plan.shards, func(s Shards) bool { return strings.HasPrefix(name, s.Name+".") && len(name) == len(s.queue(0)) }):
-		d.add(DriftExtra, "queue-extra", at, none, found, "none, while a consumer knows the larger Count: otherwise nobody handles messages in it", "consume the larger Count until it and its waits are empty, and then "+deleteIt)
+	case d.countOf(name) > 0:
+		d.add(DriftExtra, "queue-extra", at, none, found, "none, while a consumer knows the larger Count: otherwise nobody handles messages in it",
+			fmt.Sprintf("consume the larger Count until the shards from number %d on and their waits are empty: %s", d.countOf(name), empty(plannedQueue{Owner: name, role: workRole})))
 	case !isWait:
-		d.add(DriftExtra, "queue-extra", at, none, found, "none: dead letters of an earlier form stay in it", "send its messages back or take them, and then "+deleteIt)
+		d.add(DriftExtra, "queue-extra", at, none, found, "none: dead letters of an earlier form stay in it", empty(plannedQueue{Name: name, role: letterRole}))
 	case isFormOfWait(owner, name, waitNumber, args):
 		d.add(DriftExtra, "queue-extra", at, none, found, "none: messages in it come back as usual, and no new ones come",
-			"when no process has the schedule that uses it, and it is empty: topology.DeleteWaits, or "+deleteIt)
+			"when no process has the schedule that uses it: topology.DeleteWaits; or "+empty(plannedQueue{Owner: owner, role: waitRole}))
 	case !d.hasWait(owner, waitNumber): // Declare neither looks at it nor leads anything to it
 		d.add(DriftExtra, "queue-extra", at, none, found, "none for this plan, which has no such wait; no schedule gives a wait this form, so messages in it do not come back by themselves",
 			"find out who declared it; if nobody uses it, and it is empty, "+deleteIt)
@@ -588,8 +590,18 @@ func (d *comparison) extraQueue(name string) {
 			code = "queue-type"
 		}
 		d.add(DriftDiffers, code, at, "the form of a wait, or no such queue", found, "messages in it may not come back, and topology.Declare plans another queue for this wait",
-			"when no message waits in it, "+deleteIt+" and declare again")
+			empty(plannedQueue{Owner: owner, role: waitRole})+" and declare again")
 	}
+}
+
+// countOf returns the Count of the shards that a queue has the name of one of, 0 if there are none.
+func (d *comparison) countOf(name string) int {
+	for _, s := range d.plan.shards {
+		if strings.HasPrefix(name, s.Name+".") && len(name) == len(s.queue(0)) {
+			return s.Count
+		}
+	}
+	return 0
 }
 
 // hasWait reports whether the plan of a work queue has a wait of a number.

@@ -664,3 +664,54 @@ func TestTheCommandsThatEmptyAQueueAreForItsVirtualHost(t *testing.T) {
 		}
 	}
 }
+
+// What nothing of a plan uses is emptied, with the words of a conflict, before it is deleted; so is what a wiring exchange leads.
+func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
+	minute := delay.Schedule{time.Minute}
+	extra := func(name string, args map[string]any) func(observed) {
+		return func(o observed) {
+			o.queues[name] = management.Form{Name: name, Durable: true, Queue: management.Queue{Type: "quorum", Arguments: args}}
+		}
+	}
+	const waits = `stop what publishes to "orders", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
+		`(rabbitmqctl list_queues name messages: 0 for "orders" and each "orders.wait.*", twice, 10 s apart), and stop them`
+	w := WorkQueue{Name: "orders", Waits: minute}
+	former, err := NewPlan(versions[2], WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		rule   string
+		spec   Spec
+		change func(observed)
+		at     part
+		remedy string
+	}{
+		{"a shard of a larger Count", Shards{Name: "bills", Count: 2}, extra("bills.02", nil), part{"queue", "bills.02"},
+			`consume the larger Count until the shards from number 2 on and their waits are empty: stop what publishes to "bills.02", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
+				`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02`},
+		{"a wait of an earlier schedule", w, func(o observed) { o.queues["orders.wait.2"] = shown(former).queues["orders.wait.2"] }, part{"queue", "orders.wait.2"},
+			"when no process has the schedule that uses it: topology.DeleteWaits; or " + waits + "; then rabbitmqctl delete_queue orders.wait.2"},
+		{"a wait of no form", w, extra("orders.wait.1.2m", map[string]any{"x-max-length": json.Number("5")}), part{"queue", "orders.wait.1.2m"},
+			waits + "; then rabbitmqctl delete_queue orders.wait.1.2m and declare again"},
+		{"dead letters of an earlier form", Shards{Name: "bills", Count: 2}, extra("bills.00.dlq", nil), part{"queue", "bills.00.dlq"},
+			"(rehop dlq send --all bills.00.dlq), or take them out (rehop dlq drop --all --copy letters.jsonl bills.00.dlq) until rehop dlq import bills.00.dlq letters.jsonl brings them back; " +
+				`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "bills.00.dlq", twice, 10 s apart); then rabbitmqctl delete_queue bills.00.dlq`},
+		{"an exchange between a work queue and its waits", w, func(o observed) {
+			o.exchanges["orders.rehop.return"] = management.Exchange{Name: "orders.rehop.return", Type: "fanout", Durable: true, Arguments: o.exchanges["orders.rehop.return"].Arguments}
+		}, part{"exchange", "orders.rehop.return"}, waits + ", when no message is delayed to it by its name any more; then delete it (curl -u USER -X DELETE http://HOST:15672/api/exchanges/%2F/orders.rehop.return) and declare again"},
+	} {
+		plan, err := NewPlan(versions[2], tt.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := shown(plan)
+		tt.change(have)
+		drift, err := compare(versions[2], []Spec{tt.spec}, have)
+		if err != nil || !slices.ContainsFunc(drift.Differences, func(d Difference) bool {
+			return (part{d.Kind, d.Name}) == tt.at && strings.HasSuffix(d.Remedy, tt.remedy)
+		}) {
+			t.Errorf("%s: %v\n%s\nwant %s", tt.rule, err, drift, tt.remedy)
+		}
+	}
+}
