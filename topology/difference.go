@@ -430,10 +430,10 @@ func (d *comparison) bindings() {
 		switch {
 		case b.Exchange == "", planned[identity], !ours[b.destination()] && !ours[source]:
 		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
-		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()]:
+		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()] && !b.isOfCommonLetters():
 			d.add(DriftDiffers, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				fmt.Sprintf("messages on their way between work queue, waits and dead letters come to %s too: each is in two places, and may go round for ever", b.destination()),
-				"no version of rehop binds it: "+unbinding(d.have.vhost, b))
+				"no version of rehop binds it, so "+unbinding(d.have.vhost, b))
 		default:
 			d.add(DriftExtra, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				"messages take a way that is not in the plan, and may be in two queues", "unless another program or an earlier version of this one relies on it, "+unbinding(d.have.vhost, b))
@@ -445,6 +445,14 @@ func (d *comparison) bindings() {
 func isWiring(exchange string) bool {
 	owner, _, found := strings.Cut(exchange, ".rehop.")
 	return found && slices.Contains(WorkQueue{Name: owner}.exchanges(), exchange)
+}
+
+// isOfCommonLetters reports whether a binding leads the dead letters of a work queue to those that lanes or shards of a Name have in
+// common: lanes had [Lanes.OneDeadLetterQueue] once, or the work queue was a shard.
+func (b plannedBinding) isOfCommonLetters() bool {
+	owner, isUnrouted := strings.CutSuffix(b.Exchange, WorkQueue{}.unroutedExchange())
+	name, isLetters := strings.CutSuffix(b.Queue, WorkQueue{}.DeadLetterQueue().Name)
+	return isUnrouted && isLetters && name != "" && strings.HasPrefix(owner, name+".")
 }
 
 // isOurs reports whether all bindings of an exchange are of this plan. The exchanges of the
@@ -582,7 +590,7 @@ func (d *comparison) extraQueue(name string) {
 		d.add(DriftExtra, "queue-extra", at, none, found, "none: messages in it come back as usual, and no new ones come",
 			"when no process has the schedule that uses it: topology.DeleteWaits; or "+empty(plannedQueue{Owner: owner, role: waitRole}))
 	case !d.hasWait(owner, waitNumber): // Declare neither looks at it nor leads anything to it
-		d.add(DriftExtra, "queue-extra", at, none, found, "none for this plan, which has no such wait; no schedule gives a wait this form, so messages in it do not come back by themselves",
+		d.add(DriftExtra, "queue-extra", at, none, found, "none for this plan, which has no such wait; no schedule gives a wait this form, so messages in it may not come back by themselves",
 			"find out who declared it; if nobody uses it, and it is empty, "+deleteIt)
 	default:
 		code := DriftCode("queue-arguments")
@@ -648,12 +656,14 @@ func (d *comparison) policies() {
 		form, seen := d.have.queues[q.name]
 		if q.user, q.operator = (management.Policy{Name: form.Policy}), (management.Policy{Name: form.OperatorPolicy}); d.have.rules != nil && (!seen || form.Policy != "" && form.OperatorPolicy != "") {
 			if !seen { // it will have them when it is declared, as others had them that were here before
-				form = d.plannedForm(q.name)
+				if form = d.plannedForm(q.name); form.Name == "" {
+					continue
+				}
 			}
 			user, operator, unsure := d.have.rules.Of(form)
 			switch {
 			case !seen && unsure == "":
-				form.Policy, form.OperatorPolicy, form.Definition, seen = user.Name, operator.Name, management.Together(user, operator), form.Name != ""
+				form.Policy, form.OperatorPolicy, form.Definition, seen = user.Name, operator.Name, management.Together(user, operator), true
 				q.user, q.operator = user, operator
 			case !seen && !slices.Contains(d.drift.Unseen, unsure):
 				d.drift.Unseen = append(d.drift.Unseen, unsure)

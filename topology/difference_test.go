@@ -246,6 +246,9 @@ func TestNoDamage(t *testing.T) {
 		p := first(v, old)
 		return shown(p, plan(v, shown(p), current))
 	}
+	apart := Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}}
+	together := apart
+	together.OneDeadLetterQueue = true
 	shop := Exchange{Name: "shop"}
 	headed := WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "a"}, {Exchange: "shop", RoutingKey: "a"}}}
 	for _, tt := range []struct {
@@ -265,6 +268,9 @@ func TestNoDamage(t *testing.T) {
 		{"a binding of an earlier version", v43, shown(first(v43, shop, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "b"}}}), first(v43, shop, headed)), []Spec{shop, headed}, []string{"shop --b--> orders"}},
 		{"exact delays of another call", v43, shown(first(v43, shop, headed, Delays{Max: time.Minute})), []Spec{shop, headed}, nil},
 		{"exact delays of another call, to lanes", v43, shown(first(v43, wirings["delays"]...)), wirings["delays"][3:], nil},
+		{"dead letters that lanes had in common", v43, shown(first(v43, together), first(v43, apart)), []Spec{apart}, []string{"sms.bulk.rehop.unrouted ----> sms.dlq", "sms.vip.rehop.unrouted ----> sms.dlq"}},
+		{"dead letters that lanes had apart", v43, shown(first(v43, apart), first(v43, together)), []Spec{together}, []string{"sms.bulk.dlq", "sms.vip.dlq"}},
+		{"a work queue that was a shard", v43, shown(first(v43, Shards{Name: "bills", Count: 1}), first(v43, WorkQueue{Name: "bills.00"})), []Spec{WorkQueue{Name: "bills.00"}}, []string{"bills.00.rehop.unrouted ----> bills.dlq"}},
 		{"longer exact delays of another service", v43, shown(first(v43, Delays{Max: time.Hour})), []Spec{Delays{Max: time.Minute}}, nil},
 		{"a consumer timeout that nobody plans", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders"}}, nil},
 		{"a consumer timeout on 4.3, where consumers ask for another", v43, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Minute}}, nil},
@@ -609,7 +615,7 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		}, []string{"expected: no message-ttl below 5s", "messages leave the wait after 2s, and not after 5s"}, ""},
 		{"a consumer timeout", orders, func(o *observed, _ Plan) {
 			policies(o, "orders", map[string]any{"consumer-timeout": 10000}, map[string]any{})
-		}, []string{"expected: no consumer-timeout below 30m0s", `policy "p" sets consumer-timeout to 10s`}, ""},
+		}, []string{"expected: no consumer-timeout below 30m0s, unless the broker's configuration has less", `policy "p" sets consumer-timeout to 10s`}, ""},
 		{"an exchange that nobody knows", orders, func(o *observed, _ Plan) {
 			o.exchanges["orders.rehop.fremd"] = management.Exchange{Name: "orders.rehop.fremd", Type: "topic", Durable: true}
 		}, []string{"effect:   not known", "topology.Delete leaves it"}, "topology.Delete deletes it"},
@@ -620,6 +626,12 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		{"a binding of ours to a queue of others", orders, func(o *observed, _ Plan) {
 			o.bind(plannedBinding{Exchange: "orders.rehop.return", RoutingKey: "a b~#", Queue: "other"})
 		}, []string{"~ binding", "each is in two places", "curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/orders.rehop.return/q/other/a+b%257E%2523"}, ""},
+		{"a binding of ours with arguments to a queue of others", orders, func(o *observed, _ Plan) {
+			o.bind(plannedBinding{Exchange: "orders.rehop.return", Queue: "other", Args: amqp.Table{"a": "b"}})
+		}, []string{"no version of rehop binds it, so unbind it: curl", "shows its properties_key", "/PROPERTIES_KEY deletes it (with each % of that key as %25)"}, ""},
+		{"a queue with the name of a wait, in a form of none", orders, func(o *observed, _ Plan) {
+			o.queues["orders.wait.11"] = management.Form{Name: "orders.wait.11", Durable: true, Queue: management.Queue{Type: "quorum"}}
+		}, []string{"messages in it may not come back by themselves"}, ""},
 		{"the limit", orders, func(o *observed, p Plan) {
 			o.remove(p, part{"queue", "orders.dlq"})
 			limit := 7
