@@ -606,6 +606,10 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 			o.remove(p, part{"queue", "orders.dlq"})
 			policies(o, "orders.dlq", map[string]any{"expires": 10000}, map[string]any{})
 		}, []string{"+ queue orders.dlq (queue-missing)", "! queue orders.dlq (policy)", `policy "p" sets expires to 10s`}, ""},
+		{"a missing queue of others, whose form nobody knows", []Spec{WorkQueue{Name: "theirs", Existing: true}}, func(o *observed, p Plan) {
+			o.remove(p, part{"queue", "theirs"})
+			policies(o, "(?!x)theirs", map[string]any{"expires": 10000}, map[string]any{})
+		}, []string{"+ queue theirs (queue-missing)"}, "its pattern has"},
 		{"no policy of a missing queue", orders, func(o *observed, p Plan) {
 			o.remove(p, part{"queue", "orders.dlq"})
 			policies(o, "elsewhere", map[string]any{"expires": 10000}, map[string]any{})
