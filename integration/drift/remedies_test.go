@@ -352,9 +352,16 @@ func replaced(former topology.WorkQueue, code topology.DriftCode, says string) r
 			r.emptied("orders.dlq")
 			r.stopConsuming()
 			r.run()
-			var next *topology.ConflictError
-			for errors.As(topology.Declare(r.Context(), r.conn, alone...), &next) { // of 3.x, the classic dead-letter queue too
-				r.take(next.Name)
+			for round := 0; ; round++ {
+				err := topology.Declare(r.Context(), r.conn, alone...)
+				var next *topology.ConflictError
+				if !errors.As(err, &next) { // nil, or the declaration below tells it
+					break
+				}
+				if round == 5 {
+					r.Fatal(err)
+				}
+				r.take(next.Name) // of 3.x, the classic dead-letter queue too
 				r.found.Remedy = next.Advice
 				r.run()
 			}
