@@ -235,7 +235,7 @@ func unbinding(vhost string, b plannedBinding) string {
 	to := b.destination()
 	path := []string{"bindings", vhost, "e", b.Exchange, to.kind[:1], to.name}
 	if len(b.Args) > 0 { // the broker makes a key of them
-		return fmt.Sprintf("unbind it: %s shows its properties_key, and %s deletes it", ctl.API("GET", "", path...), ctl.API("DELETE", "", append(path, "PROPERTIES_KEY")...))
+		return fmt.Sprintf("unbind it: %s shows its properties_key, and %s deletes it (with each %% of that key as %%25)", ctl.API("GET", "", path...), ctl.API("DELETE", "", append(path, "PROPERTIES_KEY")...))
 	}
 	key := strings.ReplaceAll(url.QueryEscape(b.RoutingKey), "~", "%7E") // as the broker writes it (3.10, 4.0 and 4.3)
 	return "unbind it: " + ctl.API("DELETE", "", append(path, cmp.Or(key, "~"))...)

@@ -73,19 +73,19 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 //
 // A message that ends its wait while the work queue is away goes by the alternates to the dead-letter queue, and waits for
 // nothing: on 3.10, 4.0 and 4.3 each of 60 that waited became a letter. With the waits empty, twice and 10 s apart, none of 60 did on
-// 4.0 and 4.3. So the waits have to be empty too (TestRemedies in integration/drift). The counts of a quorum queue are up to 5 s old.
+// 4.0 and 4.3. So the waits have to be empty too (TestRemedies in integration/drift).
 func (q plannedQueue) emptied(vhost string) string {
-	counts := ctl.Command("rabbitmqctl list_queues", vhost, "name", "messages")
 	switch q.role {
-	case workRole, waitRole:
-		return fmt.Sprintf("stop what publishes to %s, let its consumers empty it and its waits, because what still waits becomes a dead letter "+
-			"(%s: 0 for %s and each %s, twice, 10 s apart), and stop them", strconv.Quote(q.Owner), counts, strconv.Quote(q.Owner), strconv.Quote(q.Owner+".wait.*"))
+	case workRole:
+		return fmt.Sprintf("stop what publishes to %q, %s, when no message is delayed to it by its name any more", q.Owner, ctl.Consumed(vhost, q.Owner))
+	case waitRole:
+		return fmt.Sprintf("stop what publishes to %q, %s", q.Owner, ctl.Consumed(vhost, q.Owner))
 	case letterRole:
-		name := ctl.Quote(q.Name)
-		return fmt.Sprintf("stop the consumers whose dead letters come here, and those of this queue; send its letters back (rehop dlq send %s --all), "+
-			"or take them out (rehop dlq drop %s --copy letters.jsonl) until rehop dlq import %s letters.jsonl brings them back", name, name, name)
+		return fmt.Sprintf("stop the consumers whose dead letters come here, and those of this queue; send its letters back (%s), "+
+			"or take them out (%s) until %s brings them back; wait until it is empty (%s)", ctl.Rehop("dlq send --all", vhost, q.Name),
+			ctl.Rehop("dlq drop --all --copy letters.jsonl", vhost, q.Name), ctl.Rehop("dlq import", vhost, q.Name, "letters.jsonl"), ctl.Empty(vhost, strconv.Quote(q.Name)))
 	case levelRole:
-		return fmt.Sprintf("stop what publishes with a delay, and wait until no delayed message is left (%s: 0 for each queue of the delays, twice, 10 s apart)", counts)
+		return fmt.Sprintf("stop what publishes with a delay, and wait until no delayed message is left (%s)", ctl.Empty(vhost, "each queue of the delays"))
 	}
 	return "stop what publishes to it, let its consumers empty it, and stop them"
 }
@@ -187,8 +187,11 @@ func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) 
 	case kind == "exchange" && argument == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
 		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
 			"choose another Lanes.Name; or stop what publishes to it, let the lanes and their waits run empty, delete it (%s) and declare again", deleteExchange(vhost, name))
+	case kind == "exchange" && isWiring(name): // what ends its wait meanwhile would become a dead letter
+		owner, _, _ := strings.Cut(name, ".rehop.")
+		e.Advice = fmt.Sprintf("%s; then delete it (%s) and declare again", plannedQueue{Owner: owner, role: workRole}.emptied(vhost), deleteExchange(vhost, name))
 	case kind == "exchange":
-		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it, delete it (%s) and declare again, also what others have bound to it; or choose another name",
+		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it, delete it (%s) and declare again, then bind again what others had bound to it; or choose another name",
 			deleteExchange(vhost, name))
 	default:
 		e.Advice = fmt.Sprintf("stop what publishes to it, let its consumers empty it, and its waits if it has some, stop them, delete it (%s) and declare again; or choose another name", deleteQueue(vhost, name))

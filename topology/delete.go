@@ -38,7 +38,8 @@ var ErrInUse = errors.New("in use")
 // [Lanes.Exchange] among them, are deleted with all their bindings.
 //
 // Of [Lanes] and [Shards] it can delete single work queues, such as the last ones of [Shards.WorkQueues]
-// when Count is to be smaller. A dead-letter queue that the others use too stays then.
+// when Count is to be smaller. What the work queues have in common, such as one dead-letter queue, stays then: it is deleted with the
+// whole specification only.
 //
 // [Delays] belong to all services of the virtual host. All their queues are deleted, for
 // any Max, when no message is in any of them.

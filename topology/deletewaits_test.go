@@ -144,7 +144,7 @@ func TestDeleteFindsTheWaitsOfASchedule(t *testing.T) {
 	})
 }
 
-// What lanes or shards have in common goes with the last of them.
+// What lanes or shards have in common goes with the whole specification only.
 func TestDeleteOfSomeShardsOrLanes(t *testing.T) {
 	four := topology.Shards{Name: "bills", Count: 4, Waits: delay.Schedule{time.Minute}}
 	fewer := four

@@ -430,10 +430,10 @@ func (d *comparison) bindings() {
 		switch {
 		case b.Exchange == "", planned[identity], !ours[b.destination()] && !ours[source]:
 		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
-		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()]:
+		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()] && !b.isOfCommonLetters():
 			d.add(DriftDiffers, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				fmt.Sprintf("messages on their way between work queue, waits and dead letters come to %s too: each is in two places, and may go round for ever", b.destination()),
-				"no version of rehop binds it: "+unbinding(d.have.vhost, b))
+				"no version of rehop binds it, so "+unbinding(d.have.vhost, b))
 		default:
 			d.add(DriftExtra, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				"messages take a way that is not in the plan, and may be in two queues", "unless another program or an earlier version of this one relies on it, "+unbinding(d.have.vhost, b))
@@ -445,6 +445,14 @@ func (d *comparison) bindings() {
 func isWiring(exchange string) bool {
 	owner, _, found := strings.Cut(exchange, ".rehop.")
 	return found && slices.Contains(WorkQueue{Name: owner}.exchanges(), exchange)
+}
+
+// isOfCommonLetters reports whether a binding leads the dead letters of a work queue to those that lanes or shards of a Name have in
+// common: lanes had [Lanes.OneDeadLetterQueue] once, or the work queue was a shard.
+func (b plannedBinding) isOfCommonLetters() bool {
+	owner, isUnrouted := strings.CutSuffix(b.Exchange, WorkQueue{}.unroutedExchange())
+	name, isLetters := strings.CutSuffix(b.Queue, WorkQueue{}.DeadLetterQueue().Name)
+	return isUnrouted && isLetters && name != "" && strings.HasPrefix(owner, name+".")
 }
 
 // isOurs reports whether all bindings of an exchange are of this plan. The exchanges of the
@@ -570,17 +578,19 @@ func (d *comparison) extraQueue(name string) {
 	at, args := part{"queue", name}, declaredArguments(d.plan.Version, d.have.queues[name], nil)
 	found := "durable" + formatTable(args)
 	deleteIt := deleteQueue(d.have.vhost, name)
+	empty := func(q plannedQueue) string { return q.emptied(d.have.vhost) + "; then " + deleteIt }
 	owner, waitNumber, isWait := route.WaitOf(name)
 	switch {
-	case slices.ContainsFunc(d.plan.shards, func(s Shards) bool { return strings.HasPrefix(name, s.Name+".") && len(name) == len(s.queue(0)) }):
-		d.add(DriftExtra, "queue-extra", at, none, found, "none, while a consumer knows the larger Count: otherwise nobody handles messages in it", "consume the larger Count until it and its waits are empty, and then "+deleteIt)
+	case d.countOf(name) > 0:
+		d.add(DriftExtra, "queue-extra", at, none, found, "none, while a consumer knows the larger Count: otherwise nobody handles messages in it",
+			fmt.Sprintf("consume the larger Count until the shards from number %d on and their waits are empty: %s", d.countOf(name), empty(plannedQueue{Owner: name, role: workRole})))
 	case !isWait:
-		d.add(DriftExtra, "queue-extra", at, none, found, "none: dead letters of an earlier form stay in it", "send its messages back or take them, and then "+deleteIt)
+		d.add(DriftExtra, "queue-extra", at, none, found, "none: dead letters of an earlier form stay in it", empty(plannedQueue{Name: name, role: letterRole}))
 	case isFormOfWait(owner, name, waitNumber, args):
 		d.add(DriftExtra, "queue-extra", at, none, found, "none: messages in it come back as usual, and no new ones come",
-			"when no process has the schedule that uses it, and it is empty: topology.DeleteWaits, or "+deleteIt)
+			"when no process has the schedule that uses it: topology.DeleteWaits; or "+empty(plannedQueue{Owner: owner, role: waitRole}))
 	case !d.hasWait(owner, waitNumber): // Declare neither looks at it nor leads anything to it
-		d.add(DriftExtra, "queue-extra", at, none, found, "none for this plan, which has no such wait; no schedule gives a wait this form, so messages in it do not come back by themselves",
+		d.add(DriftExtra, "queue-extra", at, none, found, "none for this plan, which has no such wait; no schedule gives a wait this form, so messages in it may not come back by themselves",
 			"find out who declared it; if nobody uses it, and it is empty, "+deleteIt)
 	default:
 		code := DriftCode("queue-arguments")
@@ -588,8 +598,18 @@ func (d *comparison) extraQueue(name string) {
 			code = "queue-type"
 		}
 		d.add(DriftDiffers, code, at, "the form of a wait, or no such queue", found, "messages in it may not come back, and topology.Declare plans another queue for this wait",
-			"when no message waits in it, "+deleteIt+" and declare again")
+			empty(plannedQueue{Owner: owner, role: waitRole})+" and declare again")
 	}
+}
+
+// countOf returns the Count of the shards that a queue has the name of one of, 0 if there are none.
+func (d *comparison) countOf(name string) int {
+	for _, s := range d.plan.shards {
+		if strings.HasPrefix(name, s.Name+".") && len(name) == len(s.queue(0)) {
+			return s.Count
+		}
+	}
+	return 0
 }
 
 // hasWait reports whether the plan of a work queue has a wait of a number.
@@ -636,12 +656,14 @@ func (d *comparison) policies() {
 		form, seen := d.have.queues[q.name]
 		if q.user, q.operator = (management.Policy{Name: form.Policy}), (management.Policy{Name: form.OperatorPolicy}); d.have.rules != nil && (!seen || form.Policy != "" && form.OperatorPolicy != "") {
 			if !seen { // it will have them when it is declared, as others had them that were here before
-				form = d.plannedForm(q.name)
+				if form = d.plannedForm(q.name); form.Name == "" {
+					continue
+				}
 			}
 			user, operator, unsure := d.have.rules.Of(form)
 			switch {
 			case !seen && unsure == "":
-				form.Policy, form.OperatorPolicy, form.Definition, seen = user.Name, operator.Name, management.Together(user, operator), form.Name != ""
+				form.Policy, form.OperatorPolicy, form.Definition, seen = user.Name, operator.Name, management.Together(user, operator), true
 				q.user, q.operator = user, operator
 			case !seen && !slices.Contains(d.drift.Unseen, unsure):
 				d.drift.Unseen = append(d.drift.Unseen, unsure)

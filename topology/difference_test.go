@@ -246,6 +246,9 @@ func TestNoDamage(t *testing.T) {
 		p := first(v, old)
 		return shown(p, plan(v, shown(p), current))
 	}
+	apart := Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}}
+	together := apart
+	together.OneDeadLetterQueue = true
 	shop := Exchange{Name: "shop"}
 	headed := WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "a"}, {Exchange: "shop", RoutingKey: "a"}}}
 	for _, tt := range []struct {
@@ -265,6 +268,9 @@ func TestNoDamage(t *testing.T) {
 		{"a binding of an earlier version", v43, shown(first(v43, shop, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "b"}}}), first(v43, shop, headed)), []Spec{shop, headed}, []string{"shop --b--> orders"}},
 		{"exact delays of another call", v43, shown(first(v43, shop, headed, Delays{Max: time.Minute})), []Spec{shop, headed}, nil},
 		{"exact delays of another call, to lanes", v43, shown(first(v43, wirings["delays"]...)), wirings["delays"][3:], nil},
+		{"dead letters that lanes had in common", v43, shown(first(v43, together), first(v43, apart)), []Spec{apart}, []string{"sms.bulk.rehop.unrouted ----> sms.dlq", "sms.vip.rehop.unrouted ----> sms.dlq"}},
+		{"dead letters that lanes had apart", v43, shown(first(v43, apart), first(v43, together)), []Spec{together}, []string{"sms.bulk.dlq", "sms.vip.dlq"}},
+		{"a work queue that was a shard", v43, shown(first(v43, Shards{Name: "bills", Count: 1}), first(v43, WorkQueue{Name: "bills.00"})), []Spec{WorkQueue{Name: "bills.00"}}, []string{"bills.00.rehop.unrouted ----> bills.dlq"}},
 		{"longer exact delays of another service", v43, shown(first(v43, Delays{Max: time.Hour})), []Spec{Delays{Max: time.Minute}}, nil},
 		{"a consumer timeout that nobody plans", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders"}}, nil},
 		{"a consumer timeout on 4.3, where consumers ask for another", v43, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Minute}}, nil},
@@ -600,6 +606,10 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 			o.remove(p, part{"queue", "orders.dlq"})
 			policies(o, "orders.dlq", map[string]any{"expires": 10000}, map[string]any{})
 		}, []string{"+ queue orders.dlq (queue-missing)", "! queue orders.dlq (policy)", `policy "p" sets expires to 10s`}, ""},
+		{"a missing queue of others, whose form nobody knows", []Spec{WorkQueue{Name: "theirs", Existing: true}}, func(o *observed, p Plan) {
+			o.remove(p, part{"queue", "theirs"})
+			policies(o, "(?!x)theirs", map[string]any{"expires": 10000}, map[string]any{})
+		}, []string{"+ queue theirs (queue-missing)"}, "its pattern has"},
 		{"no policy of a missing queue", orders, func(o *observed, p Plan) {
 			o.remove(p, part{"queue", "orders.dlq"})
 			policies(o, "elsewhere", map[string]any{"expires": 10000}, map[string]any{})
@@ -609,7 +619,7 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		}, []string{"expected: no message-ttl below 5s", "messages leave the wait after 2s, and not after 5s"}, ""},
 		{"a consumer timeout", orders, func(o *observed, _ Plan) {
 			policies(o, "orders", map[string]any{"consumer-timeout": 10000}, map[string]any{})
-		}, []string{"expected: no consumer-timeout below 30m0s", `policy "p" sets consumer-timeout to 10s`}, ""},
+		}, []string{"expected: no consumer-timeout below 30m0s, unless the broker's configuration has less", `policy "p" sets consumer-timeout to 10s`}, ""},
 		{"an exchange that nobody knows", orders, func(o *observed, _ Plan) {
 			o.exchanges["orders.rehop.fremd"] = management.Exchange{Name: "orders.rehop.fremd", Type: "topic", Durable: true}
 		}, []string{"effect:   not known", "topology.Delete leaves it"}, "topology.Delete deletes it"},
@@ -620,6 +630,12 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		{"a binding of ours to a queue of others", orders, func(o *observed, _ Plan) {
 			o.bind(plannedBinding{Exchange: "orders.rehop.return", RoutingKey: "a b~#", Queue: "other"})
 		}, []string{"~ binding", "each is in two places", "curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/orders.rehop.return/q/other/a+b%257E%2523"}, ""},
+		{"a binding of ours with arguments to a queue of others", orders, func(o *observed, _ Plan) {
+			o.bind(plannedBinding{Exchange: "orders.rehop.return", Queue: "other", Args: amqp.Table{"a": "b"}})
+		}, []string{"no version of rehop binds it, so unbind it: curl", "shows its properties_key", "/PROPERTIES_KEY deletes it (with each % of that key as %25)"}, ""},
+		{"a queue with the name of a wait, in a form of none", orders, func(o *observed, _ Plan) {
+			o.queues["orders.wait.11"] = management.Form{Name: "orders.wait.11", Durable: true, Queue: management.Queue{Type: "quorum"}}
+		}, []string{"messages in it may not come back by themselves"}, ""},
 		{"the limit", orders, func(o *observed, p Plan) {
 			o.remove(p, part{"queue", "orders.dlq"})
 			limit := 7
@@ -638,6 +654,80 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 			if err != nil || !strings.Contains(text, want) || tt.not != "" && strings.Contains(text, tt.not) {
 				t.Errorf("%s: %v\n%s\nwant %q and not %q", tt.rule, err, text, want, tt.not)
 			}
+		}
+	}
+}
+
+// The commands that empty a queue are for its virtual host, and take all of its letters.
+func TestTheCommandsThatEmptyAQueueAreForItsVirtualHost(t *testing.T) {
+	for _, tt := range []struct {
+		q    plannedQueue
+		want []string
+	}{
+		{plannedQueue{Name: "orders", Owner: "orders", role: workRole}, []string{`(rabbitmqctl list_queues -p west name messages: 0 for "orders" and each "orders.wait.*", twice, 10 s apart)`}},
+		{plannedQueue{Name: "orders.dlq", Owner: "orders", role: letterRole}, []string{"(rehop dlq send --all --vhost=west orders.dlq)", "(rehop dlq drop --all --copy letters.jsonl --vhost=west orders.dlq)",
+			"rehop dlq import --vhost=west orders.dlq letters.jsonl brings them back", `(rabbitmqctl list_queues -p west name messages: 0 for "orders.dlq", twice, 10 s apart)`}},
+		{plannedQueue{Name: "rehop.delays.1s.00", role: levelRole}, []string{"(rabbitmqctl list_queues -p west name messages: 0 for each queue of the delays, twice, 10 s apart)"}},
+	} {
+		rest := tt.q.emptied("west")
+		for _, want := range tt.want {
+			_, after, found := strings.Cut(rest, want)
+			if !found {
+				t.Errorf("%s: %s\nwant %s", tt.q.Name, tt.q.emptied("west"), want)
+				break
+			}
+			rest = after
+		}
+	}
+}
+
+// What nothing of a plan uses is emptied, with the words of a conflict, before it is deleted; so is what a wiring exchange leads.
+func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
+	minute := delay.Schedule{time.Minute}
+	extra := func(name string, args map[string]any) func(observed) {
+		return func(o observed) {
+			o.queues[name] = management.Form{Name: name, Durable: true, Queue: management.Queue{Type: "quorum", Arguments: args}}
+		}
+	}
+	const waits = `stop what publishes to "orders", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
+		`(rabbitmqctl list_queues name messages: 0 for "orders" and each "orders.wait.*", twice, 10 s apart), and stop them`
+	w := WorkQueue{Name: "orders", Waits: minute}
+	former, err := NewPlan(versions[2], WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		rule   string
+		spec   Spec
+		change func(observed)
+		at     part
+		remedy string
+	}{
+		{"a shard of a larger Count", Shards{Name: "bills", Count: 2}, extra("bills.02", nil), part{"queue", "bills.02"},
+			`consume the larger Count until the shards from number 2 on and their waits are empty: stop what publishes to "bills.02", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
+				`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02`},
+		{"a wait of an earlier schedule", w, func(o observed) { o.queues["orders.wait.2"] = shown(former).queues["orders.wait.2"] }, part{"queue", "orders.wait.2"},
+			"when no process has the schedule that uses it: topology.DeleteWaits; or " + waits + "; then rabbitmqctl delete_queue orders.wait.2"},
+		{"a wait of no form", w, extra("orders.wait.1.2m", map[string]any{"x-max-length": json.Number("5")}), part{"queue", "orders.wait.1.2m"},
+			waits + "; then rabbitmqctl delete_queue orders.wait.1.2m and declare again"},
+		{"dead letters of an earlier form", Shards{Name: "bills", Count: 2}, extra("bills.00.dlq", nil), part{"queue", "bills.00.dlq"},
+			"(rehop dlq send --all bills.00.dlq), or take them out (rehop dlq drop --all --copy letters.jsonl bills.00.dlq) until rehop dlq import bills.00.dlq letters.jsonl brings them back; " +
+				`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "bills.00.dlq", twice, 10 s apart); then rabbitmqctl delete_queue bills.00.dlq`},
+		{"an exchange between a work queue and its waits", w, func(o observed) {
+			o.exchanges["orders.rehop.return"] = management.Exchange{Name: "orders.rehop.return", Type: "fanout", Durable: true, Arguments: o.exchanges["orders.rehop.return"].Arguments}
+		}, part{"exchange", "orders.rehop.return"}, waits + ", when no message is delayed to it by its name any more; then delete it (curl -u USER -X DELETE http://HOST:15672/api/exchanges/%2F/orders.rehop.return) and declare again"},
+	} {
+		plan, err := NewPlan(versions[2], tt.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := shown(plan)
+		tt.change(have)
+		drift, err := compare(versions[2], []Spec{tt.spec}, have)
+		if err != nil || !slices.ContainsFunc(drift.Differences, func(d Difference) bool {
+			return (part{d.Kind, d.Name}) == tt.at && strings.HasSuffix(d.Remedy, tt.remedy)
+		}) {
+			t.Errorf("%s: %v\n%s\nwant %s", tt.rule, err, drift, tt.remedy)
 		}
 	}
 }

@@ -113,7 +113,7 @@ type Difference struct {
 	//	target-refuses      a queue that messages are delayed to refuses messages when it is full
 	//	queue-extra         a queue that the plan does not have, such as a wait of an earlier schedule
 	//	exchange-extra      an exchange that the plan does not have
-	//	binding-extra       a binding that the plan does not have
+	//	binding-extra       a binding that the plan does not have; of class DriftDiffers if it leads messages between work queue, waits and dead letters elsewhere
 	//	policy              a policy breaks a promise
 	//	operator-policy     an operator policy breaks a promise
 	//	queue-limit         the virtual host may not have as many queues as are missing
@@ -142,7 +142,7 @@ type DriftClass string
 // The classes.
 const (
 	DriftMissing    DriftClass = "missing"       // Declare adds it, unless the remedy names another owner
-	DriftDiffers    DriftClass = "differs"       // it cannot change while it lives
+	DriftDiffers    DriftClass = "differs"       // it cannot change while it lives, or can be put right only by hand
 	DriftExtra      DriftClass = "extra"         // nothing of the plan uses it
 	DriftOverridden DriftClass = "overridden"    // a policy or a limit of the broker decides otherwise
 	DriftBroken     DriftClass = "broken broker" // a defect of the broker

@@ -34,7 +34,8 @@ func TestConflictSaysWhatDiffersAndWhatToDo(t *testing.T) {
 			{"a lane's queue that others have declared", others, "x-dead-letter-exchange", "theirs.a.rehop.dlx", "theirs.letters", `stop what publishes to "theirs.a"`},
 			{"single active consumer", topology.WorkQueue{Name: "typed", Type: topology.Classic, SingleActiveConsumer: true}, "x-single-active-consumer", "true", "none", `delete_queue typed`},
 			{"a queue of others", topology.WorkQueue{Name: "theirs"}, "x-dead-letter-exchange", "theirs.rehop.dlx", "none", "set WorkQueue.Existing"},
-			{"another age of letters", topology.DeadLetterQueue{Name: "letters", MaxAge: time.Minute}, "x-message-ttl", "1m0s", "1h0m0s", "rehop dlq drop letters --copy letters.jsonl) until rehop dlq import letters letters.jsonl brings them back; then delete it (rabbitmqctl delete_queue letters)"},
+			{"another age of letters", topology.DeadLetterQueue{Name: "letters", MaxAge: time.Minute}, "x-message-ttl", "1m0s", "1h0m0s", "send its letters back (rehop dlq send --all letters), or take them out (rehop dlq drop --all --copy letters.jsonl letters) until rehop dlq import letters letters.jsonl brings them back; " +
+				`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "letters", twice, 10 s apart); then delete it (rabbitmqctl delete_queue letters)`},
 			{"another kind of exchange", topology.Exchange{Name: "shop", Kind: "fanout"}, "type", "fanout", "topic", "use the kind it has"},
 		} {
 			err := topology.Declare(s.Context(), s.conn, tt.spec)

@@ -301,6 +301,9 @@ func (q ruled) expected(key string) string {
 	case key == "message-ttl" && own > 0:
 		return fmt.Sprintf("no %s below %s", key, milliseconds(fmt.Sprint(own)))
 	case key == consumerTimeoutKey:
+		if own == 0 {
+			return fmt.Sprintf("no %s below %v, unless the broker's configuration has less", key, q.plannedTimeout())
+		}
 		return fmt.Sprintf("no %s below %v", key, q.plannedTimeout())
 	case (key == "delivery-limit" || key == "max-length" || key == "max-length-bytes") && own > 0:
 		return fmt.Sprintf("no %s below %d", key, own)

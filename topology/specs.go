@@ -70,7 +70,8 @@ func MarshalSpecs(specs ...Spec) ([]byte, error) {
 
 // UnmarshalSpecs reads what [MarshalSpecs] writes. It validates each specification. Its error names all faults
 // of the file at once, each with its place, such as specs[1].work_queue.waits[0]. Only faults that
-// specifications have together are left to [NewPlan], [Declare] and [Verify], such as two of one name.
+// specifications have together are left to [NewPlan], [Declare] and [Verify], such as two of one name, and what a version of the
+// broker does not have.
 func UnmarshalSpecs(file []byte) ([]Spec, error) {
 	r := reading{validates: true}
 	specs := r.file(file)

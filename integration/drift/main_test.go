@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// eachOwn runs a test on a broker of its own of each version, which keeps a dead letter that it cannot deliver for 2 s.
+// eachOwn runs a test on a broker of its own of each version, which tries again after 2 s to deliver a dead letter that no queue took.
 func eachOwn(t *testing.T, name string, test func(t *testing.T, n *nodes.Node)) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {

@@ -116,7 +116,11 @@ func TestKindsOfPlugins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return ch.ExchangeDeclare(name, kind, true, false, false, false, amqp.Table{"alternate-exchange": int32(0)}).Error()
+			err = ch.ExchangeDeclare(name, kind, true, false, false, false, amqp.Table{"alternate-exchange": int32(0)})
+			if err == nil {
+				t.Fatalf("exchange %q of kind %q is declared, with a number for its alternate", name, kind)
+			}
+			return err.Error()
 		}
 		for name, want := range map[string]string{
 			"topic": "inequivalent arg 'type' for exchange 'topic' in vhost 'drift/plugins': received 'fanout' but current is 'topic'",

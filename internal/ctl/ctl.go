@@ -3,6 +3,7 @@ package ctl
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"strings"
 )
@@ -29,6 +30,32 @@ func Command(command, vhost string, args ...string) string {
 		words = append(words, Quote(arg))
 	}
 	return strings.Join(words, " ")
+}
+
+// Rehop returns a command of rehop, such as dlq send --all, for a virtual host and with arguments, under the rules of [Command]. Flags
+// of the command come before the arguments. The command takes the virtual host for a URL that names none, and refuses a URL that
+// names another one.
+func Rehop(command, vhost string, args ...string) string {
+	words := "rehop " + command
+	if vhost = cmp.Or(vhost, "/"); vhost != "/" {
+		words += " --vhost=" + Quote(vhost)
+	}
+	return Command(words, "", args...)
+}
+
+// Empty returns the words for queues that a person finds empty, with the command that shows it. The counts of a quorum queue are up
+// to 5 s old, so one look is not enough.
+func Empty(vhost, queues string) string {
+	return fmt.Sprintf("%s: 0 for %s, twice, 10 s apart", Command("rabbitmqctl list_queues", vhost, "name", "messages"), queues)
+}
+
+// Consumed says how work queues become empty with their waits, so that they can be deleted.
+func Consumed(vhost string, queues ...string) string {
+	const because = "because what still waits becomes a dead letter"
+	if len(queues) == 1 {
+		return fmt.Sprintf("let its consumers empty it and its waits, %s (%s), and stop them", because, Empty(vhost, fmt.Sprintf("%q and each %q", queues[0], queues[0]+".wait.*")))
+	}
+	return fmt.Sprintf("let the consumers of %s empty them and their waits, %s (%s), and stop them", strings.Join(queues, ", "), because, Empty(vhost, "each of them and of their waits"))
 }
 
 // Quote returns an argument in the form that a shell of POSIX reads. A plain word stays as it is.

@@ -57,6 +57,18 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+func TestRehop(t *testing.T) {
+	for _, tt := range []struct{ rule, vhost, name, want string }{
+		{"the virtual host of the broker is not named", "/", "orders.dlq", "rehop dlq send --all orders.dlq"},
+		{"another virtual host is named", "eu west", "orders.dlq", "rehop dlq send --all --vhost='eu west' orders.dlq"},
+		{"neither is a flag", "-f", "-g", "rehop dlq send --all --vhost=-f -- -g"},
+	} {
+		if got := ctl.Rehop("dlq send --all", tt.vhost, tt.name); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.rule, got, tt.want)
+		}
+	}
+}
+
 func TestAPI(t *testing.T) {
 	for want, got := range map[string]string{
 		`curl -u USER -X DELETE http://HOST:15672/api/exchanges/%2F/a%20%23.%CE%B2%2F+`:                                                 ctl.API("DELETE", "", "exchanges", "", "a #.β/+"),

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
@@ -127,7 +128,7 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 		case d.Class == topology.DriftExtra && ofReplacedLanes(drift, old, d): // the same
 		case d.Class == topology.DriftExtra && d.Kind != "binding" && old.wholeOf(d.Name) != "" && old.wholeOf(d.Name) != d.Name && !next.has(old.wholeOf(d.Name)): // told with it, or by left
 		default:
-			c.Differences = append(c.Differences, inWords(d, old, next))
+			c.Differences = append(c.Differences, inWords(d, old, next, vhost))
 		}
 	}
 	for _, whole := range sortedKeys(groups) {
@@ -234,7 +235,7 @@ const byOthers = "declared by others"
 const addIt = "nothing stops: topology.Declare of NEW adds it"
 
 // inWords returns a difference between a broker and a plan as one between OLD and NEW.
-func inWords(d topology.Difference, old, next written) topology.Difference {
+func inWords(d topology.Difference, old, next written, vhost string) topology.Difference {
 	owner, _, isWait := route.WaitOf(d.Name)
 	switch {
 	case d.Class == topology.DriftMissing && d.Expected == byOthers:
@@ -264,7 +265,7 @@ func inWords(d topology.Difference, old, next written) topology.Difference {
 	case d.Class == topology.DriftExtra && d.Kind == "queue" && next.hasShardsOf(d.Name):
 		d.Effect = "it stays, and programs of OLD handle its messages. topology.Declare of NEW returns an error while it has messages and no consumer"
 		s := next.shardsOf(d.Name)
-		d.Remedy = numbered([]string{"let the publishers know the smaller Count, and consume the larger one until it and its waits are empty",
+		d.Remedy = numbered([]string{fmt.Sprintf("let the publishers know the smaller Count, and consume the larger one until the shards from number %d on and their waits are empty: %s", s.Count, ctl.Consumed(vhost, d.Name)),
 			fmt.Sprintf("topology.Delete of what Shards.WorkQueues of OLD has beyond NEW, [%d:], which leaves %s.dlq", s.Count, s.Name)})
 	case d.Class == topology.DriftExtra && d.Kind == "binding":
 		d.Effect = "it stays: messages that match it still take it, also while NEW runs"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rehop/rehop/internal/ctl"
@@ -40,7 +41,7 @@ func left(old, next written, vhost string) (list []topology.Difference) {
 					deleteThem = append(deleteThem, ctl.Command("rabbitmqctl delete_queue", vhost, wait))
 				}
 				add("waits of", "queue-extra", s.Name, strings.Join(old.waitsOf(s.Name), ", "), none, "they stay. NEW has the queue for dead letters, and no program of NEW consumes it",
-					"consume it by a program of OLD until its waits are empty", strings.Join(deleteThem, "; "))
+					fmt.Sprintf("consume it by a program of OLD until its waits are empty (%s), and stop that program", ctl.Empty(vhost, fmt.Sprintf("each %q", s.Name+".wait.*"))), strings.Join(deleteThem, "; "))
 			default:
 				u.add(old, next, vhost, add)
 			}
@@ -48,18 +49,26 @@ func left(old, next written, vhost string) (list []topology.Difference) {
 			now, has := next.lanes(s.Name)
 			switch {
 			case !has:
-				unit{kind: "lanes", name: s.Name, itself: "these Lanes", queues: s.WorkQueues(), exchange: s.Exchange()}.add(old, next, vhost, add)
+				unit{kind: "lanes", name: s.Name, itself: "these Lanes", queues: s.WorkQueues(), exchange: s.Exchange()}.without(next).add(old, next, vhost, add)
 			default:
 				for _, w := range s.WorkQueues() {
-					if !slices.ContainsFunc(now.WorkQueues(), func(n topology.WorkQueue) bool { return n.Name == w.Name }) {
-						add("queue", "queue-extra", w.Name, "declared by OLD", none, "it stays with its waits and dead letters, and no program of NEW handles them",
-							fmt.Sprintf("let it and its waits run empty before exchange %s is deleted, see ~", s.Exchange()), "topology.Delete of this one of Lanes.WorkQueues of OLD")
+					if slices.ContainsFunc(now.WorkQueues(), func(n topology.WorkQueue) bool { return n.Name == w.Name }) || next.has(w.Name) {
+						continue
 					}
+					steps := []string{fmt.Sprintf("before exchange %s is deleted, see ~, %s", s.Exchange(), ctl.Consumed(vhost, w.Name))}
+					deleteIt := "topology.Delete of this one of Lanes.WorkQueues of OLD"
+					switch dlq := w.DeadLetterQueue().Name; {
+					case slices.Contains(kept, dlq) && dlq != commonLetters(s.WorkQueues()):
+						deleteIt = fmt.Sprintf("%s (topology.Delete of it would delete %s, which NEW keeps)", deletion(old, vhost, w), dlq)
+					case dlq != commonLetters(s.WorkQueues()):
+						steps = append(steps, lettersStep(vhost, 1, dlq))
+					}
+					add("queue", "queue-extra", w.Name, "declared by OLD", none, "it stays with its waits and dead letters, and no program of NEW handles them", append(steps, deleteIt)...)
 				}
 			}
 		case topology.Shards:
 			if !slices.ContainsFunc(next.specs, func(n topology.Spec) bool { n2, ok := n.(topology.Shards); return ok && n2.Name == s.Name }) {
-				unit{kind: "shards", name: s.Name, itself: "these Shards", queues: s.WorkQueues()}.add(old, next, vhost, add)
+				unit{kind: "shards", name: s.Name, itself: "these Shards", queues: s.WorkQueues()}.without(next).add(old, next, vhost, add)
 			}
 		case topology.DeadLetterQueue:
 			if slices.Contains(kept, s.Name) || old.ofWork(s.Name) {
@@ -69,7 +78,7 @@ func left(old, next written, vhost string) (list []topology.Difference) {
 			if s.Exchange != "" && slices.Contains(next.plan.Exchanges(), s.Exchange) {
 				deleteIt = fmt.Sprintf("%s (topology.Delete of it may delete exchange %s, which NEW keeps)", ctl.Command("rabbitmqctl delete_queue", vhost, s.Name), s.Exchange)
 			}
-			add("queue", "queue-extra", s.Name, "declared by OLD", none, "it stays with what is in it", "when nothing publishes to it: rehop dlq send, move or export what is in it", deleteIt)
+			add("queue", "queue-extra", s.Name, "declared by OLD", none, "it stays with what is in it", "when nothing publishes to it, "+lettersStep(vhost, 0, s.Name), deleteIt)
 		case topology.Exchange:
 			needed := next.leaves(topology.Difference{Kind: "exchange", Name: s.Name})
 			switch kind := cmp.Or(s.Kind, "topic"); {
@@ -117,26 +126,83 @@ type unit struct {
 	queues     []topology.WorkQueue
 	exchange   string // of lanes
 	existing   bool
+	common     string   // dead-letter queue of all of them, "" for none
+	keeps      []string // those work queues that NEW has under another kind of specification
+}
+
+// without leaves out the work queues that NEW has.
+func (u unit) without(next written) unit {
+	u.common = commonLetters(u.queues)
+	u.queues = slices.DeleteFunc(u.queues, func(w topology.WorkQueue) bool {
+		if next.has(w.Name) {
+			u.keeps = append(u.keeps, w.Name)
+		}
+		return next.has(w.Name)
+	})
+	return u
+}
+
+// commonLetters returns the dead-letter queue that the work queues of lanes or shards have in common, "" for none.
+func commonLetters(queues []topology.WorkQueue) string {
+	if dlq := queues[0].DeadLetterQueue().Name; dlq != queues[0].Name+".dlq" {
+		return dlq
+	}
+	return ""
+}
+
+// deletion returns the commands that delete a work queue and its waits.
+func deletion(old written, vhost string, w topology.WorkQueue) string {
+	var commands []string
+	if !w.Existing {
+		commands = append(commands, ctl.Command("rabbitmqctl delete_queue", vhost, w.Name))
+	}
+	for _, wait := range old.waitsOf(w.Name) {
+		commands = append(commands, ctl.Command("rabbitmqctl delete_queue", vhost, wait))
+	}
+	return strings.Join(commands, "; ")
+}
+
+// lettersStep is the step that empties dead-letter queues. What is sent back has to be consumed: again is the step for that, 0 for none.
+func lettersStep(vhost string, again int, dlqs ...string) string {
+	name, of := dlqs[0], strconv.Quote(dlqs[0])
+	if len(dlqs) > 1 {
+		name, of = "DLQ", "each of them"
+	}
+	after := ""
+	if again > 0 {
+		after = fmt.Sprintf(" and do step %d again", again)
+	}
+	return fmt.Sprintf("empty %s: move the dead letters (%s), or take them out (%s), or send them back (%s)%s; wait until nothing is left (%s)", strings.Join(dlqs, " and "),
+		ctl.Rehop("dlq move --all --to QUEUE", vhost, name), ctl.Rehop("dlq drop --all --copy letters.jsonl", vhost, name), ctl.Rehop("dlq send --all", vhost, name), after, ctl.Empty(vhost, of))
 }
 
 func (u unit) add(old, next written, vhost string, add func(kind string, code topology.DriftCode, name, found, expected, effect string, steps ...string)) {
-	var parts, waits, letters, keptLetters []string
+	var parts, names, letters, keptLetters []string
+	kept := func(dlq string) bool { return slices.Contains(next.plan.Queues(), dlq) }
 	for _, w := range u.queues {
+		names = append(names, w.Name)
 		if u.kind != "queue" {
 			parts = append(parts, w.Name)
 		}
-		waits = append(waits, old.waitsOf(w.Name)...)
 		parts = append(parts, old.waitsOf(w.Name)...)
 		if dlq := w.DeadLetterQueue().Name; !slices.Contains(letters, dlq) {
 			letters = append(letters, dlq)
-			if slices.Contains(next.plan.Queues(), dlq) {
-				keptLetters = append(keptLetters, dlq)
-			}
 		}
+	}
+	if u.common != "" && !slices.Contains(letters, u.common) {
+		letters = append(letters, u.common)
+	}
+	if len(names) == 0 && u.exchange == "" { // NEW has all but the dead letters that they had in common
+		if u.common != "" && !kept(u.common) {
+			add("queue", "queue-extra", u.common, "declared by OLD", none, "it stays, and dead letters come to it too as long as its bindings stay",
+				lettersStep(vhost, 0, u.common), ctl.Command("rabbitmqctl delete_queue", vhost, u.common))
+		}
+		return
 	}
 	found := "declared by OLD, with " + strings.Join(append(parts, letters...), ", ")
 	var leave, stay []binding // to unbind, and those of delayed messages that come in any case
 	both, exactly := []string{}, true
+	var lost []binding // of those to unbind, the ones that NEW has no other one of
 	for _, b := range u.sources(old) {
 		meets, all, same := next.newcomers(old, b, u)
 		if levels.Is(b.Source) && !same {
@@ -144,6 +210,9 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 			continue
 		}
 		leave = append(leave, b)
+		if !same {
+			lost = append(lost, b)
+		}
 		for _, other := range meets {
 			if !slices.Contains(both, other) {
 				both = append(both, other)
@@ -151,9 +220,12 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 		}
 		exactly = exactly && all && len(meets) > 0
 	}
-	has, keep, by, empty := "it stays with its waits and dead letters: ", "keep it in NEW without its Bindings", "it by its name", "consume it until it and its waits are empty"
+	has, keep, by := "it stays with its waits and dead letters: ", "keep it in NEW without its Bindings", "it by its name"
 	if u.kind != "queue" {
-		has, keep, by, empty = "they stay with their waits and dead letters: ", "keep them in NEW without Bindings", "them by their names", "consume them until they and their waits are empty"
+		has, keep, by = "they stay with their waits and dead letters: ", "keep them in NEW without Bindings", "them by their names"
+	}
+	if len(u.keeps) > 0 {
+		keep = fmt.Sprintf("keep %s in NEW by WorkQueue without Bindings", strings.Join(names, " and "))
 	}
 	if u.exchange != "" {
 		by = fmt.Sprintf("exchange %q", u.exchange)
@@ -162,11 +234,6 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 		has = "others declare it, and its waits and dead letters stay: "
 	}
 	var effect string
-	var steps []string
-	last := 3
-	if len(keptLetters) == 0 {
-		last++
-	}
 	switch {
 	case len(both) > 0:
 		which := "each message that matches both"
@@ -181,44 +248,85 @@ func (u unit) add(old, next written, vhost string, add func(kind string, code to
 	default:
 		effect = fmt.Sprintf("what is published to %s still comes, and no program of NEW handles it", by)
 	}
+	var before []string // the steps before the queues are emptied
 	switch {
 	case len(leave) > 0:
-		last++
 		unbind := "unbind it from " + u.describe(leave)
 		how := "on its page in the management plugin, or by Channel.QueueUnbind"
 		if u.exchange != "" {
 			unbind, how = fmt.Sprintf("unbind exchange %q from %s", u.exchange, u.describe(leave)), "on its page in the management plugin, or by Channel.ExchangeUnbind; a lane with Bindings by Channel.QueueUnbind"
 		}
-		if len(both) == 0 {
-			how += ". NEW binds nothing to it for this key, so its messages reach no queue then: stop what publishes them before"
+		if len(lost) > 0 {
+			how += fmt.Sprintf(". Messages from %s that match no other binding reach no queue then: stop what publishes them before", u.describe(lost))
 		}
-		steps = append(steps, fmt.Sprintf("%s until step %d, to be consumed: a program of OLD binds it again when it declares", keep, last),
-			fmt.Sprintf("when NEW is declared and no program of OLD runs, %s, %s", unbind, how))
+		if len(names) > 0 {
+			before = append(before, keep)
+		}
+		before = append(before, fmt.Sprintf("when NEW is declared and no program of OLD runs, %s, %s", unbind, how))
 	case u.existing:
-		steps = append(steps, "let its owner publish nothing to it, or consume it by another program from then on")
+		before = append(before, "let its owner publish nothing to it, or consume it by another program from then on")
 	default:
-		steps = append(steps, fmt.Sprintf("let what publishes to %s publish elsewhere", by))
+		before = append(before, fmt.Sprintf("let what publishes to %s publish elsewhere", by))
 	}
-	if empty += fmt.Sprintf(" (%s)", ctl.Command("rabbitmqctl list_queues", vhost, "name", "messages", "consumers")); len(stay) > 0 {
-		empty += ", and no message is delayed to it: messages that are delayed to it by its name still come"
+	steps, again := before, 0
+	if len(names) > 0 {
+		empty := ctl.Consumed(vhost, names...)
+		if len(u.keeps) > 0 && len(names) == 1 {
+			empty = fmt.Sprintf("of %s, %s", names[0], empty)
+		}
+		if len(stay) > 0 {
+			empty += ", when no message is delayed to it any more: messages that are delayed to it by its name still come"
+		}
+		steps = append(steps, empty)
+		again = len(steps)
 	}
-	steps = append(steps, empty)
-	if len(keptLetters) > 0 {
-		var deleteThem []string
-		for _, w := range u.queues {
-			if !u.existing {
-				deleteThem = append(deleteThem, ctl.Command("rabbitmqctl delete_queue", vhost, w.Name))
-			}
+	letters = slices.DeleteFunc(letters, func(dlq string) bool {
+		if kept(dlq) {
+			keptLetters = append(keptLetters, dlq)
 		}
-		for _, wait := range waits {
-			deleteThem = append(deleteThem, ctl.Command("rabbitmqctl delete_queue", vhost, wait))
-		}
-		steps = append(steps, fmt.Sprintf("%s (topology.Delete of it would delete %s, which NEW keeps)", strings.Join(deleteThem, "; "), strings.Join(keptLetters, " and ")))
+		return kept(dlq)
+	})
+	if len(letters) > 0 {
+		steps = append(steps, lettersStep(vhost, again, letters...))
+	}
+	if len(keptLetters) == 0 && len(u.keeps) == 0 {
+		steps = append(steps, fmt.Sprintf("topology.Delete of %s alone: with all of OLD it would delete what NEW keeps", u.itself))
 	} else {
-		steps = append(steps, fmt.Sprintf("dead letters in %s: rehop dlq send, move or export them", strings.Join(letters, " and ")),
-			fmt.Sprintf("topology.Delete of %s alone: with all of OLD it would delete what NEW keeps", u.itself))
+		steps = append(steps, u.deletions(old, vhost, kept)...)
+	}
+	if len(leave) > 0 && len(names) > 0 {
+		steps[0] += fmt.Sprintf(" until step %d, to be consumed: a program of OLD binds it again when it declares", len(steps))
 	}
 	add(u.kind, "queue-extra", u.name, found, none, has+effect, steps...)
+}
+
+// deletions returns the steps that delete a unit of which NEW keeps something.
+func (u unit) deletions(old written, vhost string, kept func(dlq string) bool) (steps []string) {
+	var alone, byCommand, keptLetters []string
+	for _, w := range u.queues {
+		if dlq := w.DeadLetterQueue().Name; !kept(dlq) {
+			alone = append(alone, w.Name)
+		} else if byCommand = append(byCommand, deletion(old, vhost, w)); !slices.Contains(keptLetters, dlq) {
+			keptLetters = append(keptLetters, dlq)
+		}
+	}
+	if len(byCommand) > 0 {
+		steps = append(steps, fmt.Sprintf("%s (topology.Delete of it would delete %s, which NEW keeps)", strings.Join(byCommand, "; "), strings.Join(keptLetters, " and ")))
+	}
+	if len(alone) > 0 {
+		would := strings.Join(append(keptLetters, u.keeps...), " and ")
+		steps = append(steps, fmt.Sprintf("topology.Delete of %s of WorkQueues of OLD, one by one: of %s it would delete %s, which NEW keeps", strings.Join(alone, " and "), u.itself, would))
+	}
+	if len(u.keeps) == 0 {
+		return steps
+	}
+	if u.common != "" && !kept(u.common) {
+		steps = append(steps, ctl.Command("rabbitmqctl delete_queue", vhost, u.common))
+	}
+	if u.exchange != "" {
+		steps = append(steps, fmt.Sprintf("delete exchange %s (%s), and so those whose names begin with %s", u.exchange, ctl.API("DELETE", "", "exchanges", vhost, u.exchange), u.exchange+"."))
+	}
+	return steps
 }
 
 // sources returns the bindings by which messages come to a unit.

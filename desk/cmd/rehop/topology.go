@@ -31,7 +31,8 @@ verify --by-declaring, which declares once more what exists.`,
 	return c
 }
 
-// specifications reads the file of a service, and returns its faults on a broker of any of these versions: those of the first.
+// specifications reads the file of a service. If a broker of none of these versions can have what it specifies, specifications returns
+// the faults on the first version.
 func (a *app) specifications(name string, versions ...connection.Version) ([]topology.Spec, error) {
 	text, err := readAll(a.in, name)
 	if err != nil {
@@ -369,8 +370,9 @@ somebody deletes at that moment comes back, empty and without bindings.
 Exit codes, of which the first that fits counts:
   2  the command line, SPECS or the file of definitions is wrong, or does not have --user
   3  something is missing, differs, is overridden or is forbidden
-  1  a management API was given, or --role, and something could not be looked at: the
-     lines with ? say what, and why
+  1  there is no connection; or a management API was given, or --role, and something could
+     not be looked at, topic permissions among it: the lines with ? say what, and why. With
+     --definitions only the lines that --role adds count
   0  nothing of that: extra parts, defects of the broker and what is weak are printed, and
      without a management API the lines with ? say what AMQP does not show
 
