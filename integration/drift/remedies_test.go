@@ -393,8 +393,18 @@ func exchangeOf(name string) remedy {
 			r.publish("shop", "order.1")
 		},
 		steps: func(r *repair) {
+			wiring := name != "shop" // what waits would become a dead letter meanwhile
+			if wiring {
+				r.stopPublishing()
+				r.emptied("orders.dlq")
+				r.stopConsuming()
+			}
 			r.must(http.MethodDelete, "exchanges/"+r.path()+"/"+name, nil)
 			r.declare(alone...)
+			if wiring {
+				r.consume(orders)
+				r.publish("shop", "order.2")
+			}
 		}}
 }
 
