@@ -378,6 +378,7 @@ Exit codes, of which the first that fits counts:
 
 What a line calls missing topology.Declare of the service adds. Without the service, import
 the file of rehop topology definitions: an import adds what is missing and changes nothing else.
+Only topology.Declare finds another queue for a wait that has changed.
 
 SPECS is a file, or - for the standard input.`,
 		Example: `  rehop topology verify shop.json
