@@ -176,8 +176,11 @@ func (r *run) noteEnd(e ended) (told bool) {
 		err := &undeliverableError{queue: r.queue, cause: e.err}
 		r.health.note(&r.health.stuck, err)
 		r.faultLog.Error("a queue is not handled", err, "queue", r.queue)
-		if r.ordered() { // each lost socket counts for all that was sent before the message, and handlers had no time for those
+		// Each lost socket counts for all that was sent before the message, and handlers had no time for those.
+		if r.ordered() {
 			r.bound.OneAtATime(r.handled.Load(), time.Now())
+		} else {
+			r.bound.Least(r.handled.Load(), time.Now())
 		}
 		return true
 	case r.place.failed == 0 && before.failed > 0:

@@ -226,11 +226,7 @@ func (t *traffic) finish(letters ...string) (all, early int) {
 	}
 	for id, kind := range sent {
 		if t.done[id]+t.letters[id] > 1 {
-			tell := t.Logf // a broker dead-letters at least once
-			if t.done[id] > 1 {
-				tell = t.Errorf
-			}
-			tell("message %q was handled %d times, and is %d letters", id, t.done[id], t.letters[id])
+			t.Errorf("message %q was handled %d times, and is %d letters", id, t.done[id], t.letters[id])
 		}
 		if kind != bad && t.letters[id] > 0 {
 			early++

@@ -55,22 +55,6 @@ func (w *trial) wasStuck(id string) bool {
 // isPlannedStuck needs w.mu held.
 func (w *trial) isPlannedStuck(id string) bool { return w.stuck.n > 0 && w.planned[id].n == w.stuck.n }
 
-// besideStuck reports whether a message was in the queue of the one that the broker could not hand over, and nothing keeps
-// an order. Each lost socket counts for all that was sent before that one, as docs/broker.md says.
-func (w *trial) besideStuck(id string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stuck.n == 0 || w.ordered {
-		return false
-	}
-	for other := range w.planned {
-		if w.isPlannedStuck(other) {
-			return w.queueOf(other) == w.queueOf(id)
-		}
-	}
-	return false
-}
-
 // othersGoOn looks, when the message is about to be handed over, for messages of other queues that no handler has had.
 func (w *trial) othersGoOn(ctx context.Context) {
 	if w.stuck.n == 0 || w.shards < 2 || !sleep(ctx, w.stuck.until-time.Second) {

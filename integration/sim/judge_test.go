@@ -168,7 +168,7 @@ func (w *trial) judgeLetters(s account.Story) {
 		case rehop.CausePermanent:
 			ok = w.permanent[s.ID]
 		case rehop.CauseCrashLoop:
-			guilty := w.interruptions() >= route.DeliveryLimit/4 || w.isCrasher(s.ID) || w.wasStuck(s.ID) || w.besideStuck(s.ID)
+			guilty := w.interruptions() >= route.DeliveryLimit/4 || w.isCrasher(s.ID) || w.wasStuck(s.ID)
 			ok = guilty && strings.Count(w.broker.Story(s.ID), "given back") >= route.DeliveryLimit
 		case rehop.CauseRejected: // a nack has found no wait
 			ok = w.queuesDeleted()

@@ -47,6 +47,9 @@ func (b *Bound) OneAtATime(handled int64, now time.Time) {
 	b.suspects = true
 }
 
+// Least has one message in hand at a time, and more as the handlers keep up.
+func (b *Bound) Least(handled int64, now time.Time) { b.set(1, handled, now) }
+
 // Lift takes the bound away, but not that of suspects: a crash would count against all messages
 // in hand.
 func (b *Bound) Lift() {

@@ -11,7 +11,7 @@ var stuckMutants = []mutant{
 	{"queues never part", []edit{{"consumer/place.go",
 		"	p.apart = p.apart || p.partings != partings\n", ""}}},
 	{"a queue in order meets a message that cannot be handed over with all of its prefetch", []edit{{"consumer/place.go",
-		"		if r.ordered() { // each", "		if r.ordered() && r.place.failed < 0 { // each"}}},
+		"			r.bound.OneAtATime(r.handled.Load(), time.Now())\n", ""}}},
 	{"a shard that is another's stays a fault", []edit{{"consumer/health.go",
 		"	case h.idle == other: // which tells what it meets there\n		return nil\n	case h.stuck.Err", "	case h.stuck.Err"}}},
 }
