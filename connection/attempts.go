@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // errOpenTimeout is the cause of Open's ctx when Config.OpenTimeout has passed.
@@ -118,7 +119,7 @@ func (a *attempts) verdict() error {
 
 // failure is verdict for the end of ctx.
 func (a *attempts) failure(ctx context.Context) error {
-	cause := ended(ctx)
+	cause := pause.Ended(ctx)
 	if errors.Is(cause, ErrClosed) {
 		return ErrClosed
 	}

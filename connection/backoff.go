@@ -84,7 +84,7 @@ func isCheap(err error) bool {
 // sleep returns nil after d, or says why ctx has ended.
 func sleep(ctx context.Context, d time.Duration) error {
 	if !pause.For(ctx, d) {
-		return ended(ctx)
+		return pause.Ended(ctx)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // BlockedError says that something could not be sent, because the broker blocks
@@ -82,7 +83,7 @@ func (b *blocked) wait(ctx context.Context) error {
 	case <-over:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", &BlockedError{reason, since}, ended(ctx))
+		return fmt.Errorf("%w: %w", &BlockedError{reason, since}, pause.Ended(ctx))
 	}
 }
 

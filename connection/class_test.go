@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 type ownClass struct{ error }
@@ -125,7 +126,7 @@ func TestEveryErrorHasAClass(t *testing.T) {
 		"a session whose link is killed":        {killed(errors.New("no reply")), rehop.ClassTransient},
 		"a session of a closed Conn":            {killed(ErrClosed), rehop.ClassBug},
 		"a session that is gone":                {l.lost(nil), rehop.ClassTransient},
-		"a session whose call was left":         {fmt.Errorf("%w: %w", ErrSessionLost, ended(ctx)), rehop.ClassTransient},
+		"a session whose call was left":         {fmt.Errorf("%w: %w", ErrSessionLost, pause.Ended(ctx)), rehop.ClassTransient},
 		"a session that does not close":         {fmt.Errorf("%w: %w", context.DeadlineExceeded, errCloseTimeout), rehop.ClassTransient},
 		"an alarm that outlasts ctx":            {alarm.wait(ctx), rehop.ClassTransient},
 		"a socket that is not read":             {unsent.wait(ctx), rehop.ClassTransient},

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // errGivenUp is why a try has ended with the Conn. It is not ErrClosed, because
 // Open reports it.
-var errGivenUp = errors.New("given up")
+var errGivenUp = pause.Own(errors.New("given up"))
 
 // connect makes one connection to one endpoint, within DialTimeout. known says that
 // a login there has succeeded before.
@@ -94,7 +96,7 @@ func (c *connector) connect(t endpoint, known bool) (*link, error) {
 	}
 	var cut error
 	if ctx.Err() != nil {
-		cut = ended(ctx)
+		cut = pause.Ended(ctx)
 	}
 	err = explain(t, err, s, cut, time.Since(began), credentials.Expires, known)
 	if s == nil || !s.heard.Load() {

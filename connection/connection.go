@@ -46,10 +46,11 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // ErrClosed is returned after [Conn.Close].
-var ErrClosed = rehop.WithClass(errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn"), rehop.ClassBug)
+var ErrClosed = pause.Own(rehop.WithClass(errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn"), rehop.ClassBug))
 
 // closeTimeout bounds Conn.Close and Session.Close: the goodbye of a live broker takes
 // milliseconds, a dead one never answers. A consumer's stop by default and this stay under
@@ -210,7 +211,7 @@ func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 		}
 		if ctx.Err() != nil {
 			if !errors.Is(err, context.Cause(ctx)) { // the socket was lost at the same time
-				err = fmt.Errorf("%w: %w", ended(ctx), err)
+				err = fmt.Errorf("%w: %w", pause.Ended(ctx), err)
 			}
 			return nil, fmt.Errorf("connection: no session: %w", err)
 		}
@@ -332,21 +333,5 @@ func late(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return fmt.Errorf("the ctx of the call had already ended: %w", ended(ctx))
-}
-
-// ended says why ctx has ended: its error, which callers test for, and its
-// cause, which may be another one.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	var own interface{ OwnLimit() }
-	switch {
-	case errors.As(cause, &own): // ctx.Err() beside it would look like the caller's
-		return cause
-	case errors.Is(cause, ErrClosed), errors.Is(cause, errGivenUp): // by Close, not by the caller
-		return cause
-	case errors.Is(cause, err):
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return fmt.Errorf("the ctx of the call had already ended: %w", pause.Ended(ctx))
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // Credentials are for one login.
@@ -86,7 +88,7 @@ func guarded(ask func(context.Context) (Credentials, error), limit time.Duration
 		select {
 		case calls <- struct{}{}:
 		case <-ctx.Done():
-			return Credentials{}, fmt.Errorf("earlier calls have not returned: %w", ended(ctx))
+			return Credentials{}, fmt.Errorf("earlier calls have not returned: %w", pause.Ended(ctx))
 		}
 		answers := make(chan answer, 1)
 		go func() {
@@ -108,7 +110,7 @@ func guarded(ask func(context.Context) (Credentials, error), limit time.Duration
 			}
 			return a.credentials, a.err
 		case <-ctx.Done():
-			return Credentials{}, fmt.Errorf("it has not returned: %w", ended(ctx))
+			return Credentials{}, fmt.Errorf("it has not returned: %w", pause.Ended(ctx))
 		}
 	}
 }

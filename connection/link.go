@@ -15,6 +15,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // errChannelLimit is wrapped when the broker has no channel left to give.
@@ -83,7 +84,7 @@ func (l *link) open(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, ended(ctx)
+		return nil, pause.Ended(ctx)
 	}
 	var channel *amqp.Channel // read after the call has returned
 	c := l.call(func() (err error) {
@@ -99,7 +100,7 @@ func (l *link) open(ctx context.Context) (*Session, error) {
 		}
 	})
 	if left {
-		return nil, fmt.Errorf("connection: no channel of %s yet: %w", l.endpoint, ended(ctx))
+		return nil, fmt.Errorf("connection: no channel of %s yet: %w", l.endpoint, pause.Ended(ctx))
 	}
 	if err != nil {
 		return nil, err

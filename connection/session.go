@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // ErrSessionLost is wrapped by every error that comes from the end of a session. The
@@ -111,12 +113,12 @@ func (s *Session) do(ctx context.Context, call func() error) error {
 	case <-s.done:
 		return s.err
 	case <-ctx.Done():
-		return fmt.Errorf("connection: not done: %w", ended(ctx))
+		return fmt.Errorf("connection: not done: %w", pause.Ended(ctx))
 	}
 	// Select picks one of the ready cases at random.
 	err := s.Err()
 	if err == nil && ctx.Err() != nil {
-		err = fmt.Errorf("connection: not done: %w", ended(ctx))
+		err = fmt.Errorf("connection: not done: %w", pause.Ended(ctx))
 	}
 	if err != nil {
 		<-s.turn
@@ -128,7 +130,7 @@ func (s *Session) do(ctx context.Context, call func() error) error {
 		return call()
 	}).wait(ctx, s.close)
 	if left {
-		s.end(fmt.Errorf("%w: a call was left before it was answered: %w", ErrSessionLost, ended(ctx)))
+		s.end(fmt.Errorf("%w: a call was left before it was answered: %w", ErrSessionLost, pause.Ended(ctx)))
 		return s.Err()
 	}
 	return s.classify(err)

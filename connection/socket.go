@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // socket is the TCP connection under one AMQP connection. It owns the
@@ -174,7 +176,7 @@ func (s *socket) wait(ctx context.Context) error {
 	case <-drained:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("connection: the broker does not read: %w", ended(ctx))
+		return fmt.Errorf("connection: the broker does not read: %w", pause.Ended(ctx))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // PublishAsync publishes a message without waiting for its answer: for callers
@@ -86,7 +87,7 @@ func (p *Producer) Flush(ctx context.Context) error {
 	case <-p.window.flushed():
 		return p.untold.tell()
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("producer: %d messages have no receipt yet: %w", p.window.unflushed(), ended(ctx)), p.untold.tell())
+		return errors.Join(fmt.Errorf("producer: %d messages have no receipt yet: %w", p.window.unflushed(), pause.Ended(ctx)), p.untold.tell())
 	}
 }
 

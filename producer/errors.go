@@ -8,6 +8,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // Errors of Publish, to be found with errors.Is. An error that matches none of them
@@ -61,11 +62,11 @@ func (e *sinkError) Unwrap() error { return e.err }
 func (e *sinkError) Class() rehop.Class { return rehop.ClassTransient }
 
 // errSinkLate is the cause of an end of the time that a sink has.
-var errSinkLate = rehop.WithClass(errors.New("no answer within Config.Timeout"), rehop.ClassTransient)
+var errSinkLate = pause.Own(rehop.WithClass(errors.New("no answer within Config.Timeout"), rehop.ClassTransient))
 
 // errShareOver is the cause of an end of the time that a sink may take from the sinks
 // after it.
-var errShareOver = rehop.WithClass(errors.New("no answer within its share of the time until the deadline of ctx"), rehop.ClassTransient)
+var errShareOver = pause.Own(rehop.WithClass(errors.New("no answer within its share of the time until the deadline of ctx"), rehop.ClassTransient))
 
 var errNoContext = rehop.WithClass(errors.New("producer: ctx is nil"), rehop.ClassBug)
 

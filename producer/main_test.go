@@ -121,3 +121,25 @@ func (m *memory) Put(_ context.Context, message Message, cause error) error {
 	m.got = append(m.got, message)
 	return nil
 }
+
+// ways are those to publish a message.
+var ways = []struct {
+	name    string
+	publish func(ctx context.Context, p *Producer, m Message) (Receipt, error)
+}{
+	{"Publish", func(ctx context.Context, p *Producer, m Message) (Receipt, error) { return p.Publish(ctx, m) }},
+	{"PublishAll", func(ctx context.Context, p *Producer, m Message) (Receipt, error) {
+		r, err := p.PublishAll(ctx, []Message{m})
+		return r[0], err
+	}},
+	{"PublishAsync", func(ctx context.Context, p *Producer, m Message) (r Receipt, err error) {
+		var done sync.WaitGroup
+		done.Add(1)
+		p.PublishAsync(ctx, m, func(got Receipt, failed error) {
+			defer done.Done()
+			r, err = got, failed
+		})
+		done.Wait()
+		return r, err
+	}},
+}

@@ -92,7 +92,7 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 // With an error the message is not known to be safe. [ErrReturned], [ErrNacked],
 // [ErrRefused] and [ErrUnconfirmed] say why; if the fallback failed too, the error
 // holds both causes. Publish refuses a faulty message with all its faults, before
-// anything is sent.
+// anything is sent. If ctx has ended the wait, the error wraps its error and its cause.
 func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
 	if ctx == nil {
 		return Receipt{ID: m.ID, Err: errNoContext}, errNoContext

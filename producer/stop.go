@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // closeTimeout bounds Close. It is short, because a container has to stop more than its producers: the page
@@ -22,7 +23,7 @@ const (
 )
 
 // errShutdown is why messages end that a Shutdown could not wait for.
-var errShutdown = rehop.WithClass(errors.New("the Producer was shut down before the broker had answered"), rehop.ClassTransient)
+var errShutdown = pause.Own(rehop.WithClass(errors.New("the Producer was shut down before the broker had answered"), rehop.ClassTransient))
 
 // Shutdown takes no more messages, waits until all messages on their way have receipts,
 // and closes the channels and the sinks of the Fallback. The Conn stays open.
@@ -67,11 +68,11 @@ func (p *Producer) shutdown(ctx context.Context) error {
 	messages, others := p.window.unknown()
 	switch {
 	case messages > 0:
-		return fmt.Errorf("producer: shut down with %d messages that are not known to be safe: %w", messages, ended(ctx))
+		return fmt.Errorf("producer: shut down with %d messages that are not known to be safe: %w", messages, pause.Ended(ctx))
 	case others > 0:
-		return fmt.Errorf("producer: shut down, all messages are safe, but hooks, or functions given to PublishAsync, of %d messages have not returned: %w", others, ended(ctx))
+		return fmt.Errorf("producer: shut down, all messages are safe, but hooks, or functions given to PublishAsync, of %d messages have not returned: %w", others, pause.Ended(ctx))
 	case len(p.closers()) > 0 && !p.settled.Load():
-		return fmt.Errorf("producer: shut down, but the sinks of the Fallback are not closed yet: %w", ended(ctx))
+		return fmt.Errorf("producer: shut down, but the sinks of the Fallback are not closed yet: %w", pause.Ended(ctx))
 	}
 	return nil // a channel that the broker does not close ends with its socket
 }
@@ -115,13 +116,4 @@ func (p *Producer) end(receipts <-chan struct{}) {
 	p.settled.Store(true)
 	p.endSinks(nil)
 	p.endErr = errors.Join(append(errs, p.publisher.Close())...)
-}
-
-// ended says why ctx has ended.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

@@ -1,7 +1,6 @@
 package producer
 
 import (
-	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,27 +14,8 @@ import (
 // sent on. What goes elsewhere is confirmed all the same, in whichever way it is
 // published.
 func TestAStuckQueueHoldsUpOnlyWhatGoesThere(t *testing.T) {
-	for _, tt := range []struct {
-		rule    string
-		publish func(ctx context.Context, p *Producer, m Message) (Receipt, error)
-	}{
-		{"Publish", func(ctx context.Context, p *Producer, m Message) (Receipt, error) { return p.Publish(ctx, m) }},
-		{"PublishAll", func(ctx context.Context, p *Producer, m Message) (Receipt, error) {
-			r, err := p.PublishAll(ctx, []Message{m})
-			return r[0], err
-		}},
-		{"PublishAsync", func(ctx context.Context, p *Producer, m Message) (r Receipt, err error) {
-			var done sync.WaitGroup
-			done.Add(1)
-			p.PublishAsync(ctx, m, func(got Receipt, failed error) {
-				defer done.Done()
-				r, err = got, failed
-			})
-			done.Wait()
-			return r, err
-		}},
-	} {
-		t.Run(tt.rule, func(t *testing.T) {
+	for _, tt := range ways {
+		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(s *fixture) {
 				h := stucktest.New(s.broker.Dial)
 				conn, err := connection.Open(s.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: h.Dial})

@@ -116,7 +116,7 @@ func (w *window) await(ctx context.Context, m *confirm.Message) error {
 	for i, other := range w.queue {
 		if other == waiter {
 			w.queue = append(w.queue[:i], w.queue[i+1:]...)
-			return &confirm.UnsentError{Why: w.limits.Full(), Cause: context.Cause(ctx)}
+			return confirm.Unsent(ctx, w.limits.Full())
 		}
 	}
 	return nil // it was given its slot at the same time

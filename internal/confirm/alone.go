@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // maxAside bounds the messages that are sent alone at a time. A socket has 2047
@@ -77,12 +79,12 @@ func (p *Publisher) publishAlone(ctx, sending context.Context, m *Message, first
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
 	}
 	if sending.Err() != nil { // with a place free, the select might take it
-		return unwritten(errNoTime, context.Cause(sending))
+		return unwritten(errNoTime, pause.Ended(sending))
 	}
 	select {
 	case p.aside <- struct{}{}:
 	case <-sending.Done():
-		return unwritten(errNoTime, context.Cause(sending))
+		return unwritten(errNoTime, pause.Ended(sending))
 	case <-p.life.Done():
 		return unwritten(context.Cause(p.life), context.Cause(p.life))
 	}
@@ -111,7 +113,7 @@ func (p *Publisher) publishAlone(ctx, sending context.Context, m *Message, first
 	select {
 	case <-confirm.Done():
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, pause.Ended(ctx))
 	case <-p.life.Done():
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(p.life))
 	}

@@ -168,7 +168,7 @@ func (c *channel) awaitReady(ctx context.Context, m *Message, since time.Time) e
 	ctx, cancel := m.Patient(ctx, earlier(since, unready))
 	defer cancel()
 	if err := c.socket.Ready(ctx); err != nil {
-		return unsent(ctx, err)
+		return Unsent(ctx, err)
 	}
 	return nil
 }

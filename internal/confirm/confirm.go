@@ -97,9 +97,14 @@ func (p *Publisher) Send(ctx context.Context, messages ...*Message) {
 		p.sendAlone(ctx, messages)
 		return
 	}
+	late := ctx.Err() != nil
 	var corked *channel
 	for _, m := range messages {
 		m.begin(ctx, &p.waiters)
+		if late { // nothing is tried, and its error must not look like an outage
+			m.fail(Unsent(ctx, errNoTime))
+			continue
+		}
 		for {
 			c := p.admit(m)
 			if c == nil {
@@ -303,12 +308,7 @@ func (p *Publisher) inTime(ctx context.Context, m *Message, since time.Time, c *
 	if ctx.Err() == nil {
 		return nil
 	}
-	return unsent(ctx, cmp.Or(p.outageFor(c, m), errNoTime))
-}
-
-// unsent is the error of a message whose waiting has ended with ctx.
-func unsent(ctx context.Context, why error) error {
-	return &UnsentError{Why: why, Cause: context.Cause(ctx)}
+	return Unsent(ctx, cmp.Or(p.outageFor(c, m), errNoTime))
 }
 
 // outageFor returns why m cannot be sent, or is not answered, or nil. c.mu may be held.
@@ -350,7 +350,7 @@ func (p *Publisher) ask(ctx context.Context, m *Message, since time.Time, c *cha
 	case <-c.session.Done():
 		return errMoved
 	case <-ctx.Done():
-		return unsent(ctx, fmt.Errorf("the broker has not said whether exchange %q exists", m.Exchange))
+		return Unsent(ctx, fmt.Errorf("the broker has not said whether exchange %q exists", m.Exchange))
 	}
 	switch {
 	case q.Missing != nil:
@@ -358,7 +358,7 @@ func (p *Publisher) ask(ctx context.Context, m *Message, since time.Time, c *cha
 	case errors.Is(q.Err, connection.ErrClosed):
 		return q.Err
 	case q.Err != nil && !pause.For(ctx, shortPause):
-		return unsent(ctx, fmt.Errorf("the broker has not said whether exchange %q exists: %w", m.Exchange, q.Err))
+		return Unsent(ctx, fmt.Errorf("the broker has not said whether exchange %q exists: %w", m.Exchange, q.Err))
 	}
 	return nil
 }

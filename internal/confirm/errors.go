@@ -1,6 +1,7 @@
 package confirm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // ErrReturned says that the message reached no queue. A *ReturnedError matches it,
@@ -62,8 +64,8 @@ type outcome struct {
 func (o *outcome) Error() string      { return o.text }
 func (o *outcome) Class() rehop.Class { return o.class }
 
-// OwnLimit tells package connection that a ctx with this cause has ended by a
-// limit of ours, not by the caller.
+// OwnLimit says that a ctx with this cause has ended by a limit of ours, not by the
+// caller: see pause.Ended.
 func (o *outcome) OwnLimit() {}
 
 // impatientError is an ErrImpatient that says how long the outage has lasted.
@@ -85,6 +87,15 @@ func (e *impatientError) OwnLimit() {}
 // UnsentError says that a message was not sent: what it waited for, and what
 // ended the waiting.
 type UnsentError struct{ Why, Cause error }
+
+// Unsent returns the error of a message whose waiting has ended with ctx.
+func Unsent(ctx context.Context, why error) error {
+	cause := pause.Ended(ctx)
+	if errors.Is(why, context.Cause(ctx)) && errors.Is(why, ctx.Err()) {
+		cause = why // which says it already
+	}
+	return &UnsentError{Why: why, Cause: cause}
+}
 
 func (e *UnsentError) Error() string {
 	if errors.Is(e.Why, e.Cause) {

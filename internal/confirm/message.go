@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -185,7 +186,7 @@ func (m *Message) await(ctx context.Context, c *channel) error {
 	case <-late:
 		cause = c.late(m, whyLate)
 	case <-ctx.Done():
-		cause = context.Cause(ctx)
+		cause = pause.Ended(ctx)
 	}
 	select {
 	case <-m.confirm.Done(): // select picks at random among what is ready
@@ -207,7 +208,7 @@ func (m *Message) Late(ctx context.Context) error {
 	select {
 	case <-s.confirm.Done():
 	case <-ctx.Done():
-		return ofMessage(ctx, fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx)))
+		return ofMessage(ctx, fmt.Errorf("%w: %w", ErrUnconfirmed, pause.Ended(ctx)))
 	}
 	c := m.channel
 	lost := c.session.Channel().IsClosed() // see answer

@@ -55,7 +55,7 @@ func (p *Publisher) awaitOpening(ctx context.Context, m *Message, since time.Tim
 	case <-o.done:
 		return o.err
 	case <-ctx.Done():
-		return unsent(ctx, p.notOpen(ctx))
+		return Unsent(ctx, p.notOpen(ctx))
 	}
 }
 
@@ -103,7 +103,7 @@ func (p *Publisher) open(ctx context.Context, limits Limits) (*channel, error) {
 			return nil, err
 		}
 		if !pause.For(ctx, shortPause) {
-			return nil, context.Cause(ctx)
+			return nil, pause.Ended(ctx)
 		}
 	}
 }

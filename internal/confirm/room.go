@@ -70,7 +70,7 @@ func (c *channel) enter(ctx context.Context, m *Message, since time.Time) error 
 		if !c.isReady() {
 			why = c.publisher.unreadable() // which is why it is full
 		}
-		err = unsent(ctx, why)
+		err = Unsent(ctx, why)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

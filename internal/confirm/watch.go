@@ -1,11 +1,11 @@
 package confirm
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // While any message is in flight, one goroutine of the Publisher looks at all
@@ -246,7 +246,7 @@ func (c *channel) cutLate(now time.Time) (next time.Time) {
 		limit, cause := m.answerLimit()
 		switch {
 		case m.ctx.Err() != nil:
-			c.cutOff(m, context.Cause(m.ctx))
+			c.cutOff(m, pause.Ended(m.ctx))
 		case !limit.IsZero() && !now.Before(limit):
 			c.cutOff(m, c.late(m, cause))
 		default:

@@ -1,4 +1,4 @@
-// Package pause waits between tries.
+// Package pause waits between tries, and says why a wait has ended.
 package pause
 
 import (
