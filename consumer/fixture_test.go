@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -143,6 +144,19 @@ func onBroker(t *testing.T, cfg rehoptest.Config, kind topology.QueueType, test 
 // time of their heartbeats.
 func (w *fixture) connects(name string) connection.Config {
 	return connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: w.broker.Dial, Name: name, Heartbeat: time.Hour}
+}
+
+// reopen replaces the connection by one with the heartbeats of the default.
+func (w *fixture) reopen(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	w.Helper()
+	cfg := w.connects("test")
+	cfg.Dial, cfg.Heartbeat = dial, 0
+	conn, err := connection.Open(w.Context(), cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	_ = w.conn.Close()
+	w.conn = conn // which the fixture closes
 }
 
 func (w *fixture) declare(specs ...topology.Spec) {

@@ -66,16 +66,23 @@ func TestAStopSendsNoCopyAgainWhoseAnswerMayCome(t *testing.T) {
 // answer.
 func TestAStopIsBounded(t *testing.T) {
 	for _, tt := range []struct {
-		rule  string
-		grace time.Duration // beyond DrainTimeout
-		amiss func(*fixture)
+		rule       string
+		heartbeats bool          // as by default
+		grace      time.Duration // beyond DrainTimeout
+		amiss      func(*fixture)
 	}{
-		{"all is well but for a handler", 5 * time.Second, func(*fixture) {}},
-		{"the broker does not answer, and no heartbeat tells", 6 * time.Second, func(w *fixture) { w.broker.Stall() }},
-		{"copies have no answer", 5 * time.Second, func(w *fixture) { w.broker.Refuse("orders.dlq", true); w.publish(3) }},
+		{"all is well but for a handler", false, 5 * time.Second, func(*fixture) {}},
+		{"the broker does not answer, and no heartbeat tells", false, 6 * time.Second, silent(0)},
+		{"the broker does not answer, and heartbeats tell during the stop", true, 5 * time.Second, silent(0)},
+		{"they have told just before", true, 5 * time.Second, silent(15 * time.Second)},
+		{"they have told long before", true, 5 * time.Second, silent(time.Minute)},
+		{"copies have no answer", false, 5 * time.Second, func(w *fixture) { w.broker.Refuse("orders.dlq", true); w.publish(3) }},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			onEachEngine(t, func(w *fixture) {
+				if tt.heartbeats {
+					w.reopen(w.broker.Dial)
+				}
 				release := make(chan struct{})
 				var runs atomic.Int32
 				w.publish(1)
@@ -103,6 +110,14 @@ func TestAStopIsBounded(t *testing.T) {
 				synctest.Wait()
 			})
 		})
+	}
+}
+
+// silent has the broker fall silent, and waits.
+func silent(lasts time.Duration) func(*fixture) {
+	return func(w *fixture) {
+		w.broker.Stall()
+		time.Sleep(lasts)
 	}
 }
 

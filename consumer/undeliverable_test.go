@@ -58,12 +58,7 @@ func (h *hostile) counts() (open, most, faults int) {
 func (w *fixture) cannotHandOver(only string) *hostile {
 	w.Helper()
 	h := &hostile{dial: w.broker.Dial, queue: w.orders.Name, only: only}
-	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: h.Dial, Name: "test"})
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.conn.Close()
-	w.conn = conn // which the fixture closes
+	w.reopen(h.Dial)
 	return h
 }
 
@@ -194,15 +189,25 @@ func TestAMessageThatCannotBeHandedOver(t *testing.T) {
 // Each lost socket counts for the messages that were delivered before it, too. In order all of them are in hand
 // when the next session begins.
 func TestAMessageThatCannotBeHandedOverTakesNoOtherAlong(t *testing.T) {
-	onQuorumQueues(t, func(w *fixture) {
-		w.publish(8, keyed("a"))
-		w.cannotHandOver(id(4))
-		_, stop := w.start(slowly(100*time.Millisecond), consumer.Config{KeyLimit: 1})
-		time.Sleep(5 * time.Minute)
-		w.has(w.orders.DeadLetterQueue().Name, id(4))
-		w.has(w.orders.Name)
-		w.stopped(stop)
-	})
+	for _, tt := range []struct {
+		rule string
+		cfg  consumer.Config
+	}{
+		{"in order", consumer.Config{KeyLimit: 1}},
+		{"without order", consumer.Config{Concurrency: 8}},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onQuorumQueues(t, func(w *fixture) {
+				w.publish(8, keyed("a"))
+				w.cannotHandOver(id(4))
+				_, stop := w.start(slowly(100*time.Millisecond), tt.cfg)
+				time.Sleep(5 * time.Minute)
+				w.has(w.orders.DeadLetterQueue().Name, id(4))
+				w.has(w.orders.Name)
+				w.stopped(stop)
+			})
+		})
+	}
 }
 
 // A shard that another process is to handle is no fault of this one, whatever it has met there.

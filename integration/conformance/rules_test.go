@@ -40,6 +40,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules, shardR
 	{Name: "crash loop is unbounded", Except: onlyClassic},
 	{Name: "crash loop spares its neighbours", Except: matrix.OnlyQuorum},
 	{Name: "a message that cannot be handed over stops its queue alone", Except: matrix.Only4},
+	{Name: "a message that cannot be handed over takes no neighbour along", Except: matrix.OnlyQuorum4},
 	{Name: "consumer timeout: counted and bounded, no socket lost", Except: only43Quorum},
 	{Name: "consumer timeout: counted for each of two copies", Except: only43Quorum},
 

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
 )
 
 // A message that the broker cannot hand over over AMQP 0-9-1 costs the socket that its
@@ -73,4 +75,50 @@ func TestAMessageThatCannotBeHandedOverStopsItsQueueAlone(t *testing.T) {
 			e.Errorf("%d handlers were interrupted after the queue had a socket of its own, want none", n)
 		}
 	}, "a message that cannot be handed over stops its queue alone")
+}
+
+// The broker counts each lost connection for all messages in hand, and handlers have no time for those that came just
+// before the guilty one.
+func TestAMessageThatCannotBeHandedOverTakesNoNeighbourAlong(t *testing.T) {
+	everywhere(t, func(e *env) {
+		var ends []func()
+		for name, keyLimit := range map[string]int{"ordered": 1, "unordered": 0} {
+			w := e.workQueue(name)
+			e.declare(w)
+			var all []string
+			send := func() {
+				messages := make([]producer.Message, 8)
+				for i := range messages {
+					messages[i] = producer.Message{RoutingKey: w.Name, OrderKey: "a", Body: []byte("body")}
+				}
+				all = append(all, e.publishAll(messages)...)
+			}
+			send()
+			if err := sendUUID(e.node.AMQPURL(), w.Name); err != nil {
+				e.Fatal(err)
+			}
+			send()
+			handled := newJournal(func(ctx context.Context, _ *consumer.Delivery) error {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(100 * time.Millisecond):
+					return nil
+				}
+			})
+			e.consumeOn(e.connect(e.node.AMQPURL()), w, handled, consumer.Config{KeyLimit: keyLimit})
+			ends = append(ends, func() { // both run meanwhile
+				e.until("all others are handled, "+name, func() bool {
+					return !slices.ContainsFunc(all, func(id string) bool { return !handled.reached(id, consumer.DispositionDone) })
+				})
+				e.until("the message is a letter, "+name, func() bool { return e.count(w.DeadLetterQueue().Name) > 0 })
+				if n := e.count(w.DeadLetterQueue().Name); n != 1 {
+					e.Errorf("%d letters, want the one message that cannot be handed over, %s", n, name)
+				}
+			})
+		}
+		for _, end := range ends {
+			end()
+		}
+	}, "a message that cannot be handed over takes no neighbour along")
 }

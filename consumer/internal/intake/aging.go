@@ -32,7 +32,7 @@ func (s *Session) giveBackOld(now time.Time) (again time.Duration, err error) {
 		return again, s.consumeAgain(now)
 	case s.Lane.State(now).Open && s.Bound.mayRise(s.Handled.Load(), age, limit, now):
 		s.Bound.rise(s.Prefetch.Base, s.Handled.Load(), now)
-		return again, s.adapt(now)
+		return again, s.follow(now)
 	}
 	return again, nil
 }
@@ -44,10 +44,10 @@ func (s *Session) giveBackOld(now time.Time) (again time.Duration, err error) {
 func (s *Session) consumeAgain(now time.Time) error {
 	base := s.base()
 	if in := s.Hand.Room(base); !s.version.AtLeast(4, 3) || s.Prefetch.Fixed || in.Waiting == 0 || !in.Oldest.IsZero() {
-		s.Bound.set(max(base/2, min(base, len(s.Hand.Taken()))), s.Handled.Load(), now)
+		s.Bound.halve(base, len(s.Hand.Taken()), s.Handled.Load(), now)
 	}
 	if err := s.suspend(); err != nil {
 		return err
 	}
-	return s.heed(now)
+	return s.follow(now)
 }

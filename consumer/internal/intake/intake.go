@@ -117,11 +117,11 @@ func (s *Session) Run(ctx context.Context) error {
 				s.ask()
 			}
 			if err = s.renewed(); err == nil {
-				err = s.heed(time.Now())
+				err = s.follow(time.Now())
 			}
 		case now := <-measure.C:
 			measuring = false
-			err = s.adapt(now)
+			err = s.follow(now)
 		case now := <-aging.C:
 			var again time.Duration
 			again, err = s.age(now)
@@ -158,7 +158,7 @@ func (s *Session) Run(ctx context.Context) error {
 func (s *Session) receive(raw amqp.Delivery) error {
 	s.live.sign = time.Now()
 	s.Hand.Delivered(s.note(raw, s.live.sign), &s.out)
-	return s.adapt(s.live.sign)
+	return s.follow(s.live.sign)
 }
 
 // note makes a delivery a message.
