@@ -192,15 +192,23 @@ func TestAMessageThatCannotBeHandedOverTakesNoOtherAlong(t *testing.T) {
 	for _, tt := range []struct {
 		rule string
 		cfg  consumer.Config
+		held time.Duration // the first message, in all
 	}{
-		{"in order", consumer.Config{KeyLimit: 1}},
-		{"without order", consumer.Config{Concurrency: 8}},
+		{"in order", consumer.Config{KeyLimit: 1}, 0},
+		{"without order", consumer.Config{Concurrency: 8}, 0},
+		{"without order, beside one that is held", consumer.Config{Concurrency: 8}, 2 * time.Minute},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			onQuorumQueues(t, func(w *fixture) {
 				w.publish(8, keyed("a"))
 				w.cannotHandOver(id(4))
-				_, stop := w.start(slowly(100*time.Millisecond), tt.cfg)
+				began := time.Now()
+				_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+					if d.ID == id(0) && time.Since(began) < tt.held {
+						return consumer.HoldFor(10*time.Second, errBroken)
+					}
+					return slowly(100*time.Millisecond)(ctx, d)
+				}, tt.cfg)
 				time.Sleep(5 * time.Minute)
 				w.has(w.orders.DeadLetterQueue().Name, id(4))
 				w.has(w.orders.Name)
