@@ -204,6 +204,15 @@ func (a *Account) Said(id string, attempt int, s consumer.Settlement) {
 	})
 }
 
+// Again notes that a delivery was settled that had come again. Its handler may not have had it, where it was put off
+// because it was not due.
+func (a *Account) Again(id string, r Run) {
+	a.change(id, "is settled", func(now time.Time, h *history) {
+		r.Began = now
+		h.again = append(h.again, r)
+	})
+}
+
 // Letter notes a message that was found in the dead-letter queue.
 func (a *Account) Letter(id string, cause rehop.Cause, attempts, call int, redelivered bool) {
 	a.change(id, "is a letter", func(now time.Time, h *history) {

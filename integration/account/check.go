@@ -138,8 +138,8 @@ func (h *history) attempts(a *Account, dueOf func(r Run) time.Time) (faults []st
 }
 
 // late reports whether a run is of a delivery whose connection was lost before the run began, which the
-// process did not know. Two events show it. Another consumer had begun with the same message, delivered again: with
-// the attempt of this run or, in place, with one from which the process went on counting in memory, one by one. And
+// process did not know. Two events show it. Another consumer had begun with the same message, delivered again, or had put
+// it off: with the attempt of this run or, in place, with one from which the process went on counting in memory, one by one. And
 // afterwards the delivery was said to have gone back, in place perhaps after further attempts. If it is nacked before
 // its connection is known to be lost, it is said to wait, and the nack reaches nobody.
 func (h *history) late(r Run, a *Account) bool {
@@ -155,7 +155,7 @@ func (h *history) late(r Run, a *Account) bool {
 		nacked := a.nacks && c.Disposition == consumer.DispositionWait
 		return own && (nacked || c.Disposition == consumer.DispositionRequeued) && !c.at.Before(r.Began)
 	}
-	return slices.ContainsFunc(h.runs, again) && slices.ContainsFunc(h.claims, givenBack)
+	return (slices.ContainsFunc(h.runs, again) || slices.ContainsFunc(h.again, again)) && slices.ContainsFunc(h.claims, givenBack)
 }
 
 // countsFrom returns the first of the attempts that the same process has counted one by one up

@@ -44,6 +44,24 @@ func TestCheck(t *testing.T) {
 			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
 			b.say(1, requeued)
 		}, ""},
+		"delivered late, when another has put it off": {func(b book) {
+			b.Again(b.id, Run{Attempt: 1, Call: 1, By: "one", Redelivered: true})
+			time.Sleep(time.Second)
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, nil, done)
+			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
+			b.say(1, requeued)
+		}, ""},
+		"put off by the same process, and begun again after that": {func(b book) {
+			b.Again(b.id, Run{Attempt: 1, Call: 1, By: "other", Redelivered: true})
+			time.Sleep(time.Second)
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, nil, done)
+			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
+			b.say(1, requeued)
+		}, "attempt 1 after attempt 2, and there is only one of it"},
 		"delivered late, and said to wait": {func(b book) {
 			b.run(Run{Attempt: 1, Call: 1, By: "one", Redelivered: true}, errFailed)
 			b.say(1, wait(1))

@@ -25,6 +25,7 @@ type history struct {
 	twice  bool   // one of them may have sent it twice
 	runs   []Run
 	claims []claim
+	again  []Run // of deliveries that had come again, with or without a run of the handler; Began is when they were settled
 	ends   []End
 }
 
@@ -86,7 +87,7 @@ func (m *message) fold(h *history, start time.Time) {
 }
 
 func (h *history) isOrdinary() bool {
-	if h.calls != 1 || !h.safe || h.twice || len(h.runs) != 1 || len(h.claims) != 1 || len(h.ends) != 1 {
+	if h.calls != 1 || !h.safe || h.twice || len(h.runs) != 1 || len(h.claims) != 1 || len(h.ends) != 1 || len(h.again) > 0 {
 		return false
 	}
 	r := h.runs[0]

@@ -420,7 +420,7 @@ func (w *trial) work(ctx context.Context, i int, l life) {
 	declare()
 	cfg := consumer.Config{
 		Concurrency: c.concurrency, KeyLimit: c.perKey, RetryInPlace: c.inPlace, Prefetch: c.prefetch, DrainTimeout: c.drain, HandlerTimeout: c.timeout, CopyTimeout: c.copies,
-		Traces: hooksOf(w.plan, append(w.metrics.consumers(), w.trace(), w.lateness(name))...),
+		Traces: hooksOf(w.plan, append(w.metrics.consumers(), w.trace(name), w.lateness(name))...),
 	}
 	source := w.source(schedule, count)
 	h := func(ctx context.Context, d *consumer.Delivery) error { return w.handle(ctx, d, schedule, name) }
@@ -451,8 +451,8 @@ func (w *trial) work(ctx context.Context, i int, l life) {
 	}
 }
 
-// trace returns the hooks of all consumers.
-func (w *trial) trace() consumer.Trace {
+// trace returns the hooks of the consumers of a process.
+func (w *trial) trace(name string) consumer.Trace {
 	t := w.acct.Trace()
 	note := t.Settled
 	t.Settled = func(ctx context.Context, s consumer.Settled) {
@@ -464,6 +464,9 @@ func (w *trial) trace() consumer.Trace {
 		// A session of a queue that is deleted ends before its channel does: the broker hears an ack in between.
 		if orphan && s.Disposition != consumer.DispositionRequeued && !w.deleted(d.ID) {
 			w.violate("message %s was said to be in place %v, and its session was lost before its handler returned", d.ID, s.Disposition)
+		}
+		if d.Redelivered {
+			w.acct.Again(d.ID, account.RunOf(d, name))
 		}
 		note(ctx, s)
 	}
