@@ -76,7 +76,7 @@
 //	          the Producer's own Conn is not asked for messages that cannot reach
 //	          their broker, however it is wrapped.
 //	said      What Trace.Settled says is where the message is seen afterwards, and
-//	          every delivery that was received is settled. One whose session was lost
+//	          every delivery that was received is settled. One whose channel was lost
 //	          before its handler returned is in its queue. A message that was nacked
 //	          while a part of the topology was deleted may be a letter, "rejected",
 //	          where it was said to wait: a nack has no confirm.

@@ -461,8 +461,7 @@ func (w *trial) trace(name string) consumer.Trace {
 		orphan := w.orphans[d]
 		delete(w.orphans, d)
 		w.mu.Unlock()
-		// A session of a queue that is deleted ends before its channel does: the broker hears an ack in between.
-		if orphan && s.Disposition != consumer.DispositionRequeued && !w.deleted(d.ID) {
+		if orphan && s.Disposition != consumer.DispositionRequeued {
 			w.violate("message %s was said to be in place %v, and its session was lost before its handler returned", d.ID, s.Disposition)
 		}
 		if d.Redelivered {
@@ -551,7 +550,9 @@ func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, consumer.ErrHandlerTimeout) && !errors.Is(cause, consumer.ErrConsumerTimeout) {
 			due = time.Time{} // a lost session and a stop spend no attempt
 		}
-		if errors.Is(context.Cause(ctx), connection.ErrSessionLost) {
+		// A session that the consumer ends itself has no reason beside. Its handlers are told when DrainTimeout is over, as where
+		// a shard goes to another process, or when its queue is deleted. Its channel still lives: the broker hears an ack.
+		if cause := context.Cause(ctx); cause != connection.ErrSessionLost && errors.Is(cause, connection.ErrSessionLost) { //nolint:errorlint // what wraps it has a reason
 			w.mu.Lock()
 			w.orphans[d] = true
 			w.mu.Unlock()

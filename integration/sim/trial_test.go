@@ -39,7 +39,7 @@ type trial struct {
 	troubles   []trouble
 	diverted   []diversion
 	away       []absence                   // of parts of the topology
-	orphans    map[*consumer.Delivery]bool // their sessions were lost before their handlers returned
+	orphans    map[*consumer.Delivery]bool // their channels were lost before their handlers returned
 	inHand     map[string]hands            // of messages with a key, by process and key
 	latest     map[string]int              // message of a key that was handled, in the order of publishing
 	begun      map[*byte]bool              // deliveries, by their bodies
