@@ -166,10 +166,16 @@ func (m *moving) move() (messages int) {
 	for _, d := range differences { // what cannot stay as it is
 		if d.Class == topology.DriftDiffers {
 			m.set(nil)
+			var names []string
 			for _, w := range workOf(m.old) {
-				m.drain("OLD", w.Name)
+				names = append(names, w.Name)
 			}
-			m.pending = append(m.pending, commands.FindString(d.Remedy))
+			m.drain(names)
+			line := deletion.FindStringSubmatch(d.Remedy)
+			if line == nil {
+				m.Fatalf("no command in %q", d.Remedy)
+			}
+			m.pending = append(m.pending, line[1])
 		}
 	}
 	for _, d := range differences {
@@ -271,15 +277,19 @@ func (m *moving) stop(key string) {
 	}
 }
 
-// drain lets a work queue of OLD and its waits run empty, and stops its consumers.
-func (m *moving) drain(program, name string) {
+// drain lets work queues of OLD and their waits run empty, and stops their consumers.
+func (m *moving) drain(names []string) {
 	m.Helper()
-	at := slices.IndexFunc(workOf(m.old), func(w topology.WorkQueue) bool { return w.Name == name })
-	if at < 0 {
-		m.Fatalf("OLD has no work queue %q", name)
+	var works []topology.WorkQueue
+	var queues []string
+	for _, w := range workOf(m.old) {
+		if slices.Contains(names, w.Name) {
+			works, queues = append(works, w), append(append(queues, w.Name), m.waitsOf(w)...)
+		}
 	}
-	w := workOf(m.old)[at]
-	queues := append([]string{name}, m.waitsOf(w)...)
+	if len(works) != len(names) {
+		m.Fatalf("OLD has not all work queues of %q", names)
+	}
 	empty := func() bool {
 		return !slices.ContainsFunc(queues, func(q string) bool { return m.count(q) > 0 })
 	}
@@ -294,14 +304,26 @@ func (m *moving) drain(program, name string) {
 		return empty()
 	}
 	for {
-		m.start(program, w)
-		poll.Until(m, time.Minute, name+" and its waits are empty", empty)
-		m.stop("OLD " + name)
-		m.stop("KEPT " + name)
+		for _, w := range works {
+			m.start(m.programOf(w.Name), w)
+		}
+		poll.Until(m, time.Minute, fmt.Sprintf("%q and their waits are empty", names), empty)
+		for _, name := range names {
+			m.stop("OLD " + name)
+			m.stop("KEPT " + name)
+		}
 		if twice() {
 			return
 		}
 	}
+}
+
+// programOf is the program that consumes a work queue of OLD.
+func (m *moving) programOf(name string) string {
+	if slices.Contains(m.keeps, name) {
+		return "KEPT"
+	}
+	return "OLD"
 }
 
 func (m *moving) waitsOf(w topology.WorkQueue) (waits []string) {
@@ -368,6 +390,7 @@ var (
 	words    = regexp.MustCompile(`"([^"]*)"`)
 	commands = regexp.MustCompile(`(curl -u USER|rehop dlq|rabbitmqctl) [^()\n;]*`)
 	consumed = regexp.MustCompile(`let (?:its consumers empty it|the consumers of (.*) empty them) and`)
+	deletion = regexp.MustCompile(`delete it \(([^()]*)\)`)
 	queueOf  = regexp.MustCompile(`0 for "([^"]*)" and each`)
 )
 
@@ -432,21 +455,11 @@ func (m *moving) step(steps []string, i int) {
 		if found[1] == "" {
 			names = queueOf.FindStringSubmatch(step)[1:]
 		}
-		for _, name := range names {
-			program := "OLD"
-			if slices.Contains(m.keeps, name) {
-				program = "KEPT"
-			}
-			m.drain(program, name)
-		}
+		m.drain(names)
 	case strings.HasPrefix(step, "consume "):
 		name := quoted(step)[0]
-		at := slices.IndexFunc(workOf(m.old), func(w topology.WorkQueue) bool { return w.Name == name })
-		m.stop("OLD " + name) // what waits comes back to the queue by itself, or a paused consumer brings it
-		w := workOf(m.old)[at]
-		m.start("OLD", w)
 		m.set(slices.DeleteFunc(m.current(), func(msg producer.Message) bool { return msg.Exchange == "" && msg.RoutingKey == name }))
-		m.drain("OLD", name)
+		m.drain([]string{name})
 	case strings.HasPrefix(step, "empty "):
 		head, _, _ := strings.Cut(step, ":")
 		dlqs := strings.Split(strings.TrimPrefix(head, "empty "), " and ")
@@ -503,6 +516,9 @@ var (
 func (m *moving) run(line string) {
 	m.Helper()
 	line = strings.TrimSpace(line)
+	if line == "" {
+		return
+	}
 	m.names = append(m.names, "   $ "+line)
 	if found := keyed.FindStringSubmatch(line); found != nil {
 		key := letter.FindStringSubmatch(m.shell(found[1]))
