@@ -1,11 +1,9 @@
 package topology
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -230,13 +228,8 @@ func deleteExchange(vhost, exchange string) string {
 	return ctl.API("DELETE", "", "exchanges", vhost, exchange)
 }
 
-// unbinding is the command that takes a binding away. Neither rabbitmqctl nor rehop has one.
+// unbinding says how a binding is taken away.
 func unbinding(vhost string, b plannedBinding) string {
 	to := b.destination()
-	path := []string{"bindings", vhost, "e", b.Exchange, to.kind[:1], to.name}
-	if len(b.Args) > 0 { // the broker makes a key of them
-		return fmt.Sprintf("unbind it: %s shows its properties_key, and %s deletes it (with each %% of that key as %%25)", ctl.API("GET", "", path...), ctl.API("DELETE", "", append(path, "PROPERTIES_KEY")...))
-	}
-	key := strings.ReplaceAll(url.QueryEscape(b.RoutingKey), "~", "%7E") // as the broker writes it (3.10, 4.0 and 4.3)
-	return "unbind it: " + ctl.API("DELETE", "", append(path, cmp.Or(key, "~"))...)
+	return "unbind it: " + ctl.Unbind(vhost, b.Exchange, to.kind, to.name, b.RoutingKey, len(b.Args) > 0)
 }

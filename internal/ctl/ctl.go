@@ -76,9 +76,36 @@ func API(method, body string, path ...string) string {
 	if body != "" {
 		words = append(words, "-H", Quote("content-type: application/json"), "-d", Quote(body))
 	}
-	address := "http://HOST:15672/api"
+	return strings.Join(append(words, Quote(address(path))), " ")
+}
+
+func address(path []string) string {
+	text := "http://HOST:15672/api"
 	for _, part := range path {
-		address += "/" + url.PathEscape(cmp.Or(part, "/"))
+		text += "/" + url.PathEscape(cmp.Or(part, "/"))
 	}
-	return strings.Join(append(words, Quote(address)), " ")
+	return text
+}
+
+// APIs is [API], without a body, for several last parts of a path at once: curl asks for the password once.
+func APIs(method string, last []string, path ...string) string {
+	if len(last) == 1 {
+		return API(method, "", append(path, last...)...)
+	}
+	escaped := make([]string, len(last))
+	for i, name := range last {
+		escaped[i] = url.PathEscape(name) // braces and commas too
+	}
+	return strings.Join([]string{"curl", "-u", "USER", "-X", method, Quote(address(path) + "/{" + strings.Join(escaped, ",") + "}")}, " ")
+}
+
+// Unbind returns the command that takes a binding away, which leads from an exchange to a queue or an exchange, as kind says. Neither
+// rabbitmqctl nor rehop has one.
+func Unbind(vhost, source, kind, destination, key string, withArguments bool) string {
+	path := []string{"bindings", vhost, "e", source, kind[:1], destination}
+	if withArguments { // the broker makes a key of them
+		return fmt.Sprintf("%s shows its properties_key, and %s deletes it (with each %% of that key as %%25)", API("GET", "", path...), API("DELETE", "", append(path, "PROPERTIES_KEY")...))
+	}
+	key = strings.ReplaceAll(url.QueryEscape(key), "~", "%7E") // as the broker writes it (3.10, 4.0 and 4.3)
+	return API("DELETE", "", append(path, cmp.Or(key, "~"))...)
 }

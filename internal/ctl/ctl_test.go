@@ -73,6 +73,11 @@ func TestAPI(t *testing.T) {
 	for want, got := range map[string]string{
 		`curl -u USER -X DELETE http://HOST:15672/api/exchanges/%2F/a%20%23.%CE%B2%2F+`:                                                 ctl.API("DELETE", "", "exchanges", "", "a #.β/+"),
 		`curl -u USER -X PUT -H 'content-type: application/json' -d '{"value":7}' http://HOST:15672/api/vhost-limits/it%27s/max-queues`: ctl.API("PUT", `{"value":7}`, "vhost-limits", "it's", "max-queues"),
+		"curl -u USER -X DELETE http://HOST:15672/api/exchanges/%2F/shop":                                                               ctl.APIs("DELETE", []string{"shop"}, "exchanges", ""),
+		`curl -u USER -X DELETE 'http://HOST:15672/api/exchanges/eu/{a,b%2Cc%7B1%7D,%5B1-2%5D}'`:                                        ctl.APIs("DELETE", []string{"a", "b,c{1}", "[1-2]"}, "exchanges", "eu"),
+		"curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/shop/q/orders/order.%2523+%257E":                                   ctl.Unbind("/", "shop", "queue", "orders", "order.# ~", false),
+		"curl -u USER -X DELETE 'http://HOST:15672/api/bindings/eu/e/shop/e/sms.lanes/~'":                                               ctl.Unbind("eu", "shop", "exchange", "sms.lanes", "", false),
+		"curl -u USER -X GET http://HOST:15672/api/bindings/eu/e/shop/q/orders shows its properties_key, and curl -u USER -X DELETE http://HOST:15672/api/bindings/eu/e/shop/q/orders/PROPERTIES_KEY deletes it (with each % of that key as %25)": ctl.Unbind("eu", "shop", "queue", "orders", "", true),
 	} {
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,9 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/internal/ctl"
-	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
@@ -114,7 +109,28 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 		return c, err
 	}
 	c = change{Differences: []topology.Difference{}, Engines: []engineChange{}, Attempts: []attemptsChange{}, Notes: []string{}}
-	groups := map[string][]topology.Difference{} // new parts, by the one that they are a part of
+	next.plan = drift.Plan // on the broker of OLD
+	if next.file, err = next.plan.Definitions(vhost); err == nil {
+		err = next.readParts()
+	}
+	if err != nil {
+		return c, err
+	}
+	differs := map[part]bool{}
+	for _, d := range drift.Differences {
+		if d.Class == topology.DriftDiffers {
+			differs[part{d.Kind, d.Name}] = true
+		}
+	}
+	groups, goes := old.groups(next, differs)
+	toldElsewhere := func(d topology.Difference) bool { // with a group, or with what cannot stay as it is
+		ends := []part{{d.Kind, d.Name}, {"queue", next.wholeOf(d.Name)}}
+		if b := old.binding(d); b != nil {
+			ends = []part{b.from(), b.to(), {"queue", next.wholeOf(b.Source)}, {"queue", next.wholeOf(b.Destination)}}
+		}
+		return slices.ContainsFunc(ends, func(p part) bool { return goes[p] || differs[p] })
+	}
+	added := map[string][]topology.Difference{} // new parts, by the one that they are a part of
 	for _, d := range drift.Differences {
 		whole := next.wholeOf(d.Name)
 		if d.Kind == "binding" {
@@ -123,25 +139,22 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 		switch {
 		case d.Class == topology.DriftBroken || d.Class == topology.DriftWeak: // also of OLD
 		case d.Class == topology.DriftMissing && whole != "" && whole != d.Name && !old.has(whole) && d.Expected != byOthers:
-			groups[whole] = append(groups[whole], d)
-		case d.Class == topology.DriftExtra && whole != "" && whole != d.Name && replaced(drift, whole): // told with it
-		case d.Class == topology.DriftExtra && ofReplacedLanes(drift, old, d): // the same
-		case d.Class == topology.DriftExtra && d.Kind != "binding" && old.wholeOf(d.Name) != "" && old.wholeOf(d.Name) != d.Name && !next.has(old.wholeOf(d.Name)): // told with it, or by left
+			added[whole] = append(added[whole], d)
+		case d.Class == topology.DriftExtra && toldElsewhere(d):
 		default:
 			c.Differences = append(c.Differences, inWords(d, old, next, vhost))
 		}
 	}
-	for _, whole := range sortedKeys(groups) {
-		c.Differences = withParts(c.Differences, whole, groups[whole])
+	for _, whole := range sortedKeys(added) {
+		c.Differences = withParts(c.Differences, whole, added[whole])
 	}
-	for _, d := range left(old, next, vhost) {
-		if !slices.ContainsFunc(c.Differences, func(told topology.Difference) bool { return told.Kind == d.Kind && told.Name == d.Name }) {
-			c.Differences = append(c.Differences, d)
-		}
+	for _, g := range groups {
+		c.Differences = append(c.Differences, g.difference(old, next, vhost))
 	}
+	c.Differences = append(c.Differences, handedOver(old, next)...)
 	for _, now := range drift.Plan.Engines {
 		for _, was := range old.plan.Engines {
-			if was.Queue == now.Queue && was.Engine != now.Engine && len(was.Waits) > 0 && len(now.Waits) > 0 && !replaced(drift, now.Queue) {
+			if was.Queue == now.Queue && was.Engine != now.Engine && len(was.Waits) > 0 && len(now.Waits) > 0 && !differs[part{"queue", now.Queue}] {
 				c.Engines = append(c.Engines, engineChange{now.Queue, was.Engine, now.Engine, now.Why, engineEffect[now.Engine]})
 			}
 		}
@@ -179,55 +192,6 @@ var engineEffect = map[topology.Engine]string{
 	topology.EngineCarry:     "consumers of NEW send what fails to its wait as confirmed copies, and carry it back",
 }
 
-// wholeOf returns the work queue that a part belongs to, or the prefix of exact delays; "" for none.
-func (w written) wholeOf(name string) string {
-	if levels.Is(name) {
-		return strings.Join(strings.SplitN(name, ".", 4)[:3], ".")
-	}
-	for _, e := range w.plan.Engines {
-		if rest, ok := strings.CutPrefix(name, e.Queue); ok && (rest == "" || rest == ".dlq" || strings.HasPrefix(rest, ".rehop.") || strings.HasPrefix(rest, ".wait.")) {
-			return e.Queue
-		}
-	}
-	return ""
-}
-
-// has reports whether a plan has a work queue, or exact delays.
-func (w written) has(whole string) bool {
-	return slices.ContainsFunc(w.plan.Engines, func(e topology.PlannedEngine) bool { return e.Queue == whole }) ||
-		slices.ContainsFunc(w.plan.Queues(), func(name string) bool { return levels.Is(name) && strings.HasPrefix(name, whole+".") })
-}
-
-// replaced reports whether a queue cannot stay as it is.
-func replaced(drift topology.Drift, queue string) bool {
-	return slices.ContainsFunc(drift.Differences, func(d topology.Difference) bool {
-		return d.Class == topology.DriftDiffers && d.Kind == "queue" && d.Name == queue
-	})
-}
-
-// ofReplacedLanes reports whether a difference is a binding or an exchange of lanes whose exchange cannot stay as it is.
-func ofReplacedLanes(drift topology.Drift, old written, d topology.Difference) bool {
-	return slices.ContainsFunc(drift.Differences, func(x topology.Difference) bool {
-		name, isLanes := strings.CutSuffix(x.Name, ".lanes")
-		_, had := old.lanes(name)
-		return x.Class == topology.DriftDiffers && x.Kind == "exchange" && isLanes && had && d.Kind != "queue" && (strings.HasPrefix(d.Name, x.Name+" --") || strings.HasPrefix(d.Name, x.Name+"."))
-	})
-}
-
-// hasShardsOf reports whether a queue would be a shard of one of the Shards.
-func (w written) hasShardsOf(queue string) bool { return w.shardsOf(queue).Name != "" }
-
-func (w written) shardsOf(queue string) topology.Shards {
-	for _, s := range w.specs {
-		shards, ok := s.(topology.Shards)
-		number, of := strings.CutPrefix(queue, shards.Name+".")
-		if _, err := strconv.ParseUint(number, 10, 8); ok && of && len(number) == 2 && err == nil {
-			return shards
-		}
-	}
-	return topology.Shards{}
-}
-
 // byOthers is the form of what others declare.
 const byOthers = "declared by others"
 
@@ -262,29 +226,20 @@ func inWords(d topology.Difference, old, next written, vhost string) topology.Di
 		default:
 			d.Effect = "it is new, and empty"
 		}
-	case d.Class == topology.DriftExtra && d.Kind == "queue" && next.hasShardsOf(d.Name):
-		d.Effect = "it stays, and programs of OLD handle its messages. topology.Declare of NEW returns an error while it has messages and no consumer"
-		s := next.shardsOf(d.Name)
-		d.Remedy = numbered([]string{fmt.Sprintf("let the publishers know the smaller Count, and consume the larger one until the shards from number %d on and their waits are empty: %s", s.Count, ctl.Consumed(vhost, d.Name)),
-			fmt.Sprintf("topology.Delete of what Shards.WorkQueues of OLD has beyond NEW, [%d:], which leaves %s.dlq", s.Count, s.Name)})
 	case d.Class == topology.DriftExtra && d.Kind == "binding":
 		d.Effect = "it stays: messages that match it still take it, also while NEW runs"
-		how := "Channel.QueueUnbind"
-		if at := slices.IndexFunc(old.bindings, func(b binding) bool { return b.String() == d.Name }); at >= 0 {
-			b := old.bindings[at]
-			if b.DestinationType == "exchange" {
-				how = "Channel.ExchangeUnbind"
-			}
-			both, all, _ := next.newcomers(old, b, unit{queues: []topology.WorkQueue{{Name: b.Destination}}})
+		b := old.binding(d)
+		if b == nil {
+			break
+		}
+		if both, all, _ := next.newcomers(old, *b); len(both) > 0 {
 			which := "each message that matches both"
 			if all {
 				which = "each message"
 			}
-			if len(both) > 0 {
-				d.Effect += fmt.Sprintf(". So %s reaches both %q and %s until it is unbound", which, b.Destination, quoted(both))
-			}
+			d.Effect += fmt.Sprintf(". So %s reaches both %q and %s until it is unbound", which, b.Destination, quoted(both))
 		}
-		d.Remedy = "unbind it when no program of OLD runs, on the page of its destination in the management plugin, or by " + how
+		d.Remedy = "unbind it when no program of OLD runs: " + b.unbinding(vhost)
 	case d.Class == topology.DriftExtra && d.Kind == "exchange":
 		d.Effect = "it stays, and leads messages of programs of OLD to the same places"
 	case d.Class == topology.DriftExtra && isWait:
@@ -323,11 +278,6 @@ func withParts(list []topology.Difference, whole string, parts []topology.Differ
 	}
 	list[at].Expected += "; with " + with
 	return list
-}
-
-// leaves reports whether a file needs a part that others declare.
-func (w written) leaves(d topology.Difference) bool {
-	return slices.ContainsFunc(w.others, func(o topology.Difference) bool { return o.Kind == d.Kind && o.Name == d.Name })
 }
 
 func sortedKeys[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
@@ -381,58 +331,4 @@ func (c change) String() string {
 		fmt.Fprintf(&s, "%s: nothing has to stop\n", strings.Join(sums, ", "))
 	}
 	return s.String()
-}
-
-// written is what a file of specifications says.
-type written struct {
-	specs  []topology.Spec
-	plan   topology.Plan
-	file   []byte                // its definitions
-	others []topology.Difference // what they need and do not declare
-
-	bindings []binding
-	kinds    map[string]string // of its exchanges
-}
-
-func (a *app) written(name, version string) (w written, err error) {
-	vhost := cmp.Or(a.vhost, "/")
-	v, err := connection.ParseVersion(version)
-	if err != nil {
-		return w, err
-	}
-	if w.specs, err = a.specifications(name, v); err != nil {
-		return w, err
-	}
-	if w.plan, err = topology.NewPlan(v, w.specs...); err != nil {
-		return w, usage(err)
-	}
-	if w.file, err = w.plan.Definitions(vhost); err != nil {
-		return w, err
-	}
-	if err = w.readParts(); err != nil {
-		return w, err
-	}
-	drift, err := topology.VerifyDefinitions(w.file, vhost, w.specs...)
-	w.others = slices.DeleteFunc(drift.Differences, func(d topology.Difference) bool { return d.Class != topology.DriftMissing })
-	return w, err
-}
-
-// withOthers adds queues and exchanges to a file of definitions. Of what others declare, only
-// the names are compared.
-func withOthers(file []byte, vhost string, others []topology.Difference) ([]byte, error) {
-	var all map[string]any
-	read := json.NewDecoder(bytes.NewReader(file))
-	read.UseNumber()
-	if err := read.Decode(&all); err != nil {
-		return nil, err
-	}
-	for _, d := range others {
-		list, _ := all[d.Kind+"s"].([]any)
-		part := map[string]any{"vhost": vhost, "name": d.Name, "durable": true, "auto_delete": false, "arguments": map[string]any{}}
-		if d.Kind == "exchange" {
-			part["type"], part["internal"] = "topic", false
-		}
-		all[d.Kind+"s"] = append(list, part)
-	}
-	return json.Marshal(all)
 }

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/rehop/rehop/internal/ctl"
+)
+
+// steps returns what is to do, so that no message is lost: nothing comes any more, what is there is handled, dead letters leave, and the
+// parts are deleted.
+func (g group) steps(old, next written, vhost string) (steps []string) {
+	add := func(step string, lines ...string) int {
+		steps = append(steps, strings.Join(append([]string{step}, lines...), "\n"))
+		return len(steps)
+	}
+	const whenNew = "when NEW is declared and no program of OLD runs"
+	keeps := len(g.unbind) > 0 && len(g.work) > 0 && g.stops == ""
+	if keeps {
+		add(fmt.Sprintf("keep %s in NEW, as %sOLD has it and without Bindings", quoted(g.work), map[string]string{"lanes": "Lanes.WorkQueues of ", "shards": "Shards.WorkQueues of "}[g.kind]))
+	}
+	switch entrances := g.entrances(); {
+	case g.shrinks && len(g.work) > 0:
+		add("let the publishers know the smaller Count, and consume the larger one")
+	case entrances != "":
+		add(fmt.Sprintf("let what publishes to %s publish elsewhere", entrances))
+	}
+	if g.stops == "" {
+		g.addUnbinding(old, next, vhost, whenNew, add)
+	}
+	again := ""
+	if len(g.work) > 0 {
+		step := ctl.Consumed(vhost, g.work...)
+		if g.delayed {
+			step += ", when no message is delayed to it any more: messages that are delayed to it by its name still come"
+		}
+		if g.stops != "" {
+			step = fmt.Sprintf("before exchange %s is deleted, see ~, %s", g.stops, step)
+		}
+		again = fmt.Sprintf(" and do step %d again", add(step))
+	}
+	for _, name := range g.kept {
+		again = fmt.Sprintf(" and do step %d again", add(fmt.Sprintf("consume %q by a program of OLD, or call Pause of its consumers, until its waits are empty (%s), and stop that program",
+			name, ctl.Empty(vhost, fmt.Sprintf("each %q", name+".wait.*")))))
+	}
+	if g.stops != "" {
+		g.addUnbinding(old, next, vhost, "when no program of OLD runs, and before anything publishes again, see ~", add)
+	}
+	if len(g.levels) > 0 {
+		add(fmt.Sprintf("when no service delays messages by it any more, wait until they have come (%s)", ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", g.levels[0], g.levels[len(g.levels)-1]))))
+	}
+	if len(g.letters) > 0 {
+		add(lettersStep(vhost, again, g.letters))
+	}
+	var commands, queues, dlqs []string
+	for _, of := range g.inUse {
+		commands = append(commands, ctl.Rehop("dlq send --queue="+ctl.Quote(of[0]), vhost, of[1]))
+		queues, dlqs = append(queues, of[0]), append(dlqs, of[1])
+	}
+	if len(commands) > 0 {
+		add(fmt.Sprintf("what failed in %s and is in %s stays there, and has no queue to go back to afterwards. Send back what is to be handled%s:", quoted(queues), quoted(unique(dlqs)), again), commands...)
+	}
+	last := whenNew
+	switch {
+	case g.kind == "exchange":
+		last += fmt.Sprintf(", and nothing that stays is bound to it (%s)", ctl.Command("rabbitmqctl list_bindings", vhost, "source_name", "destination_name"))
+	case len(g.kept) > 0:
+		last += ", and no policy leads dead letters to what is deleted"
+	}
+	commands = nil
+	for _, name := range g.named("queue") {
+		commands = append(commands, ctl.Command("rabbitmqctl delete_queue", vhost, name))
+	}
+	if exchanges := g.named("exchange"); len(exchanges) > 0 {
+		commands = append(commands, ctl.APIs("DELETE", exchanges, "exchanges", vhost))
+	}
+	n := add(last+":", commands...)
+	if keeps {
+		steps[0] += fmt.Sprintf(" until step %d, to be consumed: a program of OLD binds it again when it declares", n)
+	}
+	return steps
+}
+
+// addUnbinding adds the step that unbinds what NEW does not bind.
+func (g group) addUnbinding(old, next written, vhost, when string, add func(step string, lines ...string) int) {
+	if len(g.unbind) == 0 {
+		return
+	}
+	var commands []string
+	var lost []binding
+	for _, b := range g.unbind {
+		commands = append(commands, b.unbinding(vhost))
+		if _, _, same := next.newcomers(old, b); !same {
+			lost = append(lost, b)
+		}
+	}
+	step := fmt.Sprintf("%s, unbind %s", when, described(g.unbind))
+	if len(lost) > 0 {
+		step += fmt.Sprintf(". Messages from %s that match no other binding reach no queue then: stop what publishes them before", sourcesText(lost))
+	}
+	add(step+":", commands...)
+}
+
+// lettersStep is the step that empties dead-letter queues. What is sent back has to be consumed, which again says.
+func lettersStep(vhost, again string, dlqs []string) string {
+	name, of := dlqs[0], strconv.Quote(dlqs[0])
+	if len(dlqs) > 1 {
+		name, of = "DLQ", "each of them"
+	}
+	return fmt.Sprintf("empty %s: move the dead letters (%s), or take them out (%s), or send them back (%s)%s; wait until nothing is left (%s)", strings.Join(dlqs, " and "),
+		ctl.Rehop("dlq move --all --to QUEUE", vhost, name), ctl.Rehop("dlq drop --all --copy letters.jsonl", vhost, name), ctl.Rehop("dlq send --all", vhost, name), again, ctl.Empty(vhost, of))
+}
+
+// numbered returns steps in their order, one a line, and the commands of each on lines below it. A single step has no number.
+func numbered(steps []string) string {
+	if len(steps) == 1 {
+		return steps[0]
+	}
+	lines := make([]string, len(steps))
+	for i, s := range steps {
+		lines[i] = fmt.Sprintf("%d. %s", i+1, strings.ReplaceAll(s, "\n", "\n   "))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/levels"
+	"github.com/rehop/rehop/topology"
+)
+
+// written is what a file of specifications says.
+type written struct {
+	specs  []topology.Spec
+	plan   topology.Plan
+	file   []byte                // its definitions
+	others []topology.Difference // what they need and do not declare
+
+	bindings []binding
+	kinds    map[part]string // types of its queues and exchanges
+}
+
+func (a *app) written(name, version string) (w written, err error) {
+	vhost := cmp.Or(a.vhost, "/")
+	v, err := connection.ParseVersion(version)
+	if err != nil {
+		return w, err
+	}
+	if w.specs, err = a.specifications(name, v); err != nil {
+		return w, err
+	}
+	if w.plan, err = topology.NewPlan(v, w.specs...); err != nil {
+		return w, usage(err)
+	}
+	if w.file, err = w.plan.Definitions(vhost); err != nil {
+		return w, err
+	}
+	if err = w.readParts(); err != nil {
+		return w, err
+	}
+	drift, err := topology.VerifyDefinitions(w.file, vhost, w.specs...)
+	w.others = slices.DeleteFunc(drift.Differences, func(d topology.Difference) bool { return d.Class != topology.DriftMissing })
+	return w, err
+}
+
+// withOthers adds queues and exchanges to a file of definitions. Of what others declare, only
+// the names are compared.
+func withOthers(file []byte, vhost string, others []topology.Difference) ([]byte, error) {
+	var all map[string]any
+	read := json.NewDecoder(bytes.NewReader(file))
+	read.UseNumber()
+	if err := read.Decode(&all); err != nil {
+		return nil, err
+	}
+	for _, d := range others {
+		list, _ := all[d.Kind+"s"].([]any)
+		part := map[string]any{"vhost": vhost, "name": d.Name, "durable": true, "auto_delete": false, "arguments": map[string]any{}}
+		if d.Kind == "exchange" {
+			part["type"], part["internal"] = "topic", false
+		}
+		all[d.Kind+"s"] = append(list, part)
+	}
+	return json.Marshal(all)
+}
+
+// attemptsOf returns the number of attempts of each specification that has work queues, by its name.
+func (w written) attemptsOf() map[string]int {
+	all := map[string]int{}
+	for _, s := range w.specs {
+		if queues := workQueues(s); len(queues) > 0 {
+			_, name := w.nameOf(s)
+			all[name] = len(queues[0].Waits) + 1
+		}
+	}
+	return all
+}
+
+// readParts reads the bindings of the file of definitions, and the types of its queues and exchanges.
+func (w *written) readParts() error {
+	var parts struct {
+		Bindings  []binding
+		Exchanges []struct{ Name, Type string }
+		Queues    []struct {
+			Name      string
+			Arguments map[string]any
+		}
+	}
+	if err := json.Unmarshal(w.file, &parts); err != nil {
+		return err
+	}
+	w.bindings, w.kinds = parts.Bindings, map[part]string{}
+	for _, e := range parts.Exchanges {
+		w.kinds[part{"exchange", e.Name}] = e.Type
+	}
+	for _, q := range parts.Queues {
+		w.kinds[part{"queue", q.Name}] = fmt.Sprint(q.Arguments["x-queue-type"])
+	}
+	return nil
+}
+
+// wholeOf returns the work queue that a part belongs to, or the prefix of exact delays; "" for none.
+func (w written) wholeOf(name string) string {
+	if levels.Is(name) {
+		return strings.Join(strings.SplitN(name, ".", 4)[:3], ".")
+	}
+	for _, e := range w.plan.Engines {
+		if rest, ok := strings.CutPrefix(name, e.Queue); ok && (rest == "" || rest == ".dlq" || strings.HasPrefix(rest, ".rehop.") || strings.HasPrefix(rest, ".wait.")) {
+			return e.Queue
+		}
+	}
+	return ""
+}
+
+// has reports whether a plan has a work queue, or exact delays.
+func (w written) has(whole string) bool {
+	return slices.ContainsFunc(w.plan.Engines, func(e topology.PlannedEngine) bool { return e.Queue == whole }) ||
+		slices.ContainsFunc(w.plan.Queues(), func(name string) bool { return levels.Is(name) && strings.HasPrefix(name, whole+".") })
+}
+
+// hasShardsOf reports whether a queue would be a shard of one of the Shards.
+func (w written) hasShardsOf(queue string) bool {
+	return slices.ContainsFunc(w.specs, func(s topology.Spec) bool {
+		shards, ok := s.(topology.Shards)
+		number, of := strings.CutPrefix(queue, shards.Name+".")
+		_, err := strconv.ParseUint(number, 10, 8)
+		return ok && of && len(number) == 2 && err == nil
+	})
+}
+
+// binding returns the binding that a difference is about, nil for none of a file.
+func (w written) binding(d topology.Difference) *binding {
+	at := slices.IndexFunc(w.bindings, func(b binding) bool { return d.Kind == "binding" && b.String() == d.Name })
+	if at < 0 {
+		return nil
+	}
+	return &w.bindings[at]
+}
+
+// leaves reports whether a file needs a part that others declare.
+func (w written) leaves(d topology.Difference) bool {
+	return slices.ContainsFunc(w.others, func(o topology.Difference) bool { return o.Kind == d.Kind && o.Name == d.Name })
+}
+
+func planned(p topology.Plan) (all []part) {
+	for _, name := range p.Queues() {
+		all = append(all, part{"queue", name})
+	}
+	for _, name := range p.Exchanges() {
+		all = append(all, part{"exchange", name})
+	}
+	return all
+}
+
+func workQueues(s topology.Spec) []topology.WorkQueue {
+	switch s := s.(type) {
+	case topology.WorkQueue:
+		return []topology.WorkQueue{s}
+	case topology.Lanes:
+		return s.WorkQueues()
+	case topology.Shards:
+		return s.WorkQueues()
+	}
+	return nil
+}
