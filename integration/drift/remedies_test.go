@@ -165,11 +165,11 @@ var remedies = map[string]remedy{
 			r.declare(alone...)
 			r.consume(orders)
 		}},
-	"a wait that nothing plans, in no form of ours": {code: "queue-extra", says: "if nobody else uses it, bring its messages back", want: alone,
+	"a wait that nothing plans, in no form of ours": {code: "queue-extra", says: "if nobody else uses it, bring its messages back", want: []topology.Spec{shop, republishing},
 		before: func(r *repair) {
-			r.declare(alone...)
+			r.declare(r.want...)
 			r.put("queues", "orders.wait.3", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
-			r.consume(orders)
+			r.consume(republishing) // by carry they would read every queue with such a name
 			r.publish("", "orders.wait.3")
 		},
 		steps: func(r *repair) {
