@@ -53,6 +53,11 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 		spec, _ = w.spec()
 	}
 	switch {
+	case (q.role == waitRole || q.role == letterRole) && isWorkQueue(q.Name, have):
+		e.Advice = "it is a work queue of its own: " + anotherName(q.Name)
+	case q.role == waitRole && !isFormOfWait(q.Owner, q.Name, q.waitNumber, have): // nothing brings back what is in it
+		e.Advice = fmt.Sprintf("it does not fit the other waits of work queue %q: stop the consumers of %q; %s%s and declare again",
+			q.Owner, q.Owner, takenOut(vhost, q.Owner, q.Name, q.waitNumber, have), deleteQueue(vhost, q.Name))
 	case q.role == waitRole:
 		e.Advice = fmt.Sprintf("it does not fit the other waits of work queue %q: %s", q.Owner, again)
 	case q.role == letterRole, q.role == levelRole: // the names follow from others
@@ -184,11 +189,11 @@ func lacking(kind, name string, cause *amqp.Error) string {
 func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) *ConflictError {
 	e := &ConflictError{Kind: kind, Name: name, Argument: argument, Want: want, Have: have, cause: cause}
 	switch {
-	case kind == "exchange" && argument == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
+	case kind == "exchange" && argument == "alternate-exchange" && want != none && strings.HasSuffix(name, lanesSuffix): // one of the user wants none
 		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
 			"choose another Lanes.Name; or stop what publishes to it, let the lanes and their waits run empty, delete it (%s) and declare again", deleteExchange(vhost, name))
 	case kind == "exchange" && isWiring(name): // what ends its wait meanwhile would become a dead letter
-		owner, _, _ := strings.Cut(name, ".rehop.")
+		owner, _ := wiringOf(name)
 		e.Advice = fmt.Sprintf("%s; then delete it (%s) and declare again", plannedQueue{Owner: owner, role: workRole}.emptied(vhost), deleteExchange(vhost, name))
 	case kind == "exchange":
 		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it, delete it (%s) and declare again, then bind again what others had bound to it; or choose another name",

@@ -97,7 +97,9 @@ func verifyDefinitions(definitions []byte, vhost, user string, roles []Role, spe
 //
 // An import adds what is missing and skips what exists, also in another form: [Verify] finds that.
 // Queues and exchanges that others declare are not in the file, so [Plan.String] shows more. The file
-// has no policies, users or permissions.
+// has no users or permissions. It has no policies either: an import replaces a policy of the same name, and
+// of several policies a queue obeys one, so a policy in the file could take entries away that the plan does not know. Notes
+// and [Verify] have the command for the one policy that a queue of others may need.
 func (p Plan) Definitions(vhost string) ([]byte, error) {
 	type exported struct {
 		Vhost      string     `json:"vhost"`

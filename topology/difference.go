@@ -14,7 +14,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/management"
@@ -256,10 +255,9 @@ func (p Plan) lossOf(at part) string {
 		case e.Name != at.name:
 		case p.isEntrance(at.name):
 			return "messages that are published for a lane reach no queue: the broker returns them (NO_ROUTE), or closes the channel of a publisher to this exchange"
-		case slices.ContainsFunc(p.lanes, func(name string) bool { return strings.HasPrefix(at.name, name+lanesSuffix+".") }):
+		case slices.Contains(p.lanes, e.Owner) && strings.HasPrefix(e.Name, e.Owner+lanesSuffix+"."):
 			return "messages without a priority, or with one whose lane is not bound, reach no queue"
-		}
-		if e.Name == at.name && e.Owner != "" {
+		case e.Owner != "":
 			return "messages on their way between work queue, waits and dead letters do not go on"
 		}
 	}
@@ -430,7 +428,7 @@ func (d *comparison) bindings() {
 		switch {
 		case b.Exchange == "", planned[identity], !ours[b.destination()] && !ours[source]:
 		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
-		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()] && !b.isOfCommonLetters():
+		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()] && !d.isOfCommonLetters(b):
 			d.add(DriftDiffers, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				fmt.Sprintf("messages on their way between work queue, waits and dead letters come to %s too: each is in two places, and may go round for ever", b.destination()),
 				"no version of rehop binds it, so "+unbinding(d.have.vhost, b))
@@ -441,18 +439,31 @@ func (d *comparison) bindings() {
 	}
 }
 
+// wiringOf returns the work queue whose exchanges between it and its waits one has the name of.
+func wiringOf(exchange string) (owner string, ok bool) {
+	at := strings.LastIndex(exchange, ".rehop.") // the name of the work queue may have it too
+	if at < 0 {
+		return "", false
+	}
+	owner = exchange[:at]
+	return owner, slices.Contains(WorkQueue{Name: owner}.exchanges(), exchange)
+}
+
 // isWiring reports whether an exchange is one between a work queue and its waits.
 func isWiring(exchange string) bool {
-	owner, _, found := strings.Cut(exchange, ".rehop.")
-	return found && slices.Contains(WorkQueue{Name: owner}.exchanges(), exchange)
+	_, ok := wiringOf(exchange)
+	return ok
 }
 
 // isOfCommonLetters reports whether a binding leads the dead letters of a work queue to those that lanes or shards of a Name have in
-// common: lanes had [Lanes.OneDeadLetterQueue] once, or the work queue was a shard.
-func (b plannedBinding) isOfCommonLetters() bool {
+// common: the work queue is one of these lanes, which had [Lanes.OneDeadLetterQueue] once, or it was a shard. A work queue that only has
+// a name like these is neither.
+func (d *comparison) isOfCommonLetters(b plannedBinding) bool {
 	owner, isUnrouted := strings.CutSuffix(b.Exchange, WorkQueue{}.unroutedExchange())
 	name, isLetters := strings.CutSuffix(b.Queue, WorkQueue{}.DeadLetterQueue().Name)
-	return isUnrouted && isLetters && name != "" && strings.HasPrefix(owner, name+".")
+	return isUnrouted && isLetters && slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool {
+		return e.Queue == owner && (e.work.ofLanes() && e.work.lane.lanes == name || Shards{Name: name}.hasName(owner))
+	})
 }
 
 // isOurs reports whether all bindings of an exchange are of this plan. The exchanges of the
@@ -467,10 +478,15 @@ func (e plannedExchange) isOurs() bool {
 // lanes are a target.
 func (d *comparison) isOfDelays(b plannedBinding) bool {
 	return levels.Is(b.Exchange) && strings.HasSuffix(b.Exchange, ".deliver") ||
-		(levels.Is(b.Exchange) || isDue(b.Exchange)) && !d.planned[part{"exchange", b.Exchange}]
+		(levels.Is(b.Exchange) || d.isDue(b.Exchange)) && !d.planned[part{"exchange", b.Exchange}]
 }
 
-func isDue(exchange string) bool { return strings.Contains(exchange, lanesSuffix+".due.") }
+// isDue reports whether an exchange has the name of one that leads delayed messages to lanes of the plan.
+func (d *comparison) isDue(exchange string) bool {
+	return slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool {
+		return e.work.ofLanes() && strings.HasPrefix(exchange, e.work.lane.lanes+lanesSuffix+dueSuffix)
+	})
+}
 
 func (b plannedBinding) destination() part {
 	if b.ToExchange != "" {
@@ -484,12 +500,12 @@ func (p Plan) bindingLoss(b plannedBinding) string {
 	if b.users {
 		return "messages that are published to its exchange with such a key do not reach " + b.destination().String()
 	}
-	switch lanes, _, ofLanes := strings.Cut(b.Exchange, lanesSuffix+".unrouted."); {
+	switch {
 	case levels.Is(b.Exchange):
 		return "delayed messages do not reach their target"
 	case p.isEntrance(b.Exchange):
 		return "messages of this priority go to the normal lane, and not to " + b.destination().String()
-	case ofLanes && slices.Contains(p.lanes, lanes):
+	case slices.Contains(p.lanes, b.Owner) && strings.HasPrefix(b.Exchange, b.Owner+lanesSuffix+restSuffix):
 		return "messages without a priority reach no queue: the broker returns them (NO_ROUTE)"
 	}
 	return "messages on their way between work queue, waits and dead letters take another one, or do not go on"
@@ -547,107 +563,6 @@ func asPlanned(have management.Binding) plannedBinding {
 		b.Queue = have.Destination
 	}
 	return b
-}
-
-// extra finds parts with names of this plan's work queues and lanes that it does not have.
-func (d *comparison) extra() {
-	for _, name := range slices.Sorted(maps.Keys(d.have.queues)) {
-		if d.isExtra(part{"queue", name}) {
-			d.extraQueue(name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.have.exchanges)) {
-		if d.isExtra(part{"exchange", name}) {
-			effect, remedy := "none: it leads messages of processes with another engine, schedule or Count to the same places", "leave it; topology.Delete deletes it with its work queue"
-			if !isWiring(name) && !d.isOfLanes(name) {
-				effect, remedy = "not known: it has a name like those of rehop, and no version of rehop declares it", "find out who declared it; topology.Delete leaves it"
-			}
-			d.add(DriftExtra, "exchange-extra", part{"exchange", name}, none, d.have.exchanges[name].Type, effect, remedy)
-		}
-	}
-}
-
-// isOfLanes reports whether an exchange has the name of one that lanes of the plan had with other fields.
-func (d *comparison) isOfLanes(exchange string) bool {
-	return slices.ContainsFunc(d.plan.lanes, func(name string) bool { return strings.HasPrefix(exchange, name+lanesSuffix+".unrouted.") })
-}
-
-// extraQueue tells of a queue with the name of a wait, or of a dead-letter queue. Messages
-// that an earlier schedule has left in a wait come back, if it has the form of one.
-func (d *comparison) extraQueue(name string) {
-	at, args := part{"queue", name}, declaredArguments(d.plan.Version, d.have.queues[name], nil)
-	found := "durable" + formatTable(args)
-	deleteIt := deleteQueue(d.have.vhost, name)
-	empty := func(q plannedQueue) string { return q.emptied(d.have.vhost) + "; then " + deleteIt }
-	owner, waitNumber, isWait := route.WaitOf(name)
-	switch {
-	case d.countOf(name) > 0:
-		d.add(DriftExtra, "queue-extra", at, none, found, "none, while a consumer knows the larger Count: otherwise nobody handles messages in it",
-			fmt.Sprintf("consume the larger Count until the shards from number %d on and their waits are empty: %s", d.countOf(name), empty(plannedQueue{Owner: name, role: workRole})))
-	case !isWait:
-		d.add(DriftExtra, "queue-extra", at, none, found, "none: dead letters of an earlier form stay in it", empty(plannedQueue{Name: name, role: letterRole}))
-	case isFormOfWait(owner, name, waitNumber, args):
-		d.add(DriftExtra, "queue-extra", at, none, found, "none: messages in it come back as usual, and no new ones come",
-			"when no process has the schedule that uses it: topology.DeleteWaits; or "+empty(plannedQueue{Owner: owner, role: waitRole}))
-	case !d.hasWait(owner, waitNumber): // Declare neither looks at it nor leads anything to it
-		d.add(DriftExtra, "queue-extra", at, none, found, "none for this plan, which has no such wait; no schedule gives a wait this form, so messages in it may not come back by themselves",
-			"find out who declared it; if nobody uses it, and it is empty, "+deleteIt)
-	default:
-		code := DriftCode("queue-arguments")
-		if t := args["x-queue-type"]; t != string(Quorum) && t != string(Classic) {
-			code = "queue-type"
-		}
-		d.add(DriftDiffers, code, at, "the form of a wait, or no such queue", found, "messages in it may not come back, and topology.Declare plans another queue for this wait",
-			empty(plannedQueue{Owner: owner, role: waitRole})+" and declare again")
-	}
-}
-
-// countOf returns the Count of the shards that a queue has the name of one of, 0 if there are none.
-func (d *comparison) countOf(name string) int {
-	for _, s := range d.plan.shards {
-		if strings.HasPrefix(name, s.Name+".") && len(name) == len(s.queue(0)) {
-			return s.Count
-		}
-	}
-	return 0
-}
-
-// hasWait reports whether the plan of a work queue has a wait of a number.
-func (d *comparison) hasWait(owner string, waitNumber int) bool {
-	return slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool { return e.Queue == owner && waitNumber <= len(e.Waits) })
-}
-
-// isFormOfWait reports whether a declaration of some schedule, type and version gives a wait
-// queue these arguments.
-func isFormOfWait(owner, name string, waitNumber int, args amqp.Table) bool {
-	waits := make(delay.Schedule, waitNumber)
-	waits[waitNumber-1] = waitIn(args)
-	for _, t := range []QueueType{Quorum, Classic} {
-		w := WorkQueue{Name: owner, Type: t, Waits: waits}
-		for _, q := range []plannedQueue{
-			w.timedWait(name, waitNumber, version3), w.timedWait(name, waitNumber, version4), w.carriedWait(name, waitNumber, version4),
-		} {
-			if slices.ContainsFunc(append(q.Also, q.Args), func(form amqp.Table) bool { return equalTables(form, args) }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isExtra reports whether a part was found by its name and is not in the plan.
-func (d *comparison) isExtra(at part) bool {
-	if d.planned[at] {
-		return false
-	}
-	switch at.kind {
-	case "queue":
-		_, seen := d.have.queues[at.name]
-		return seen
-	default:
-		_, seen := d.have.exchanges[at.name]
-		return seen && !isDue(at.name)
-	}
 }
 
 // policies finds the policies that break a promise.

@@ -189,6 +189,8 @@ var wirings = map[string][]Spec{
 		Bindings: []Binding{{Exchange: "shop", RoutingKey: "sms"}}}},
 	"delays": {Exchange{Name: "shop"}, Delays{Max: 3 * time.Second, Queues: []string{"of.others"}}, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "order.#"}}},
 		Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Bindings: []Binding{{Exchange: "shop", RoutingKey: "sms"}}}},
+	"a name like that of a part": {WorkQueue{Name: "orders.rehop.x.wait.1", Waits: delay.Default()}},
+	"a name like that of lanes":  {WorkQueue{Name: "sms.lanes.x", Waits: delay.Default()}, Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}}},
 	"a binding with headers": {Exchange{Name: "by", Kind: "headers"}, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "by", Headers: amqp.Table{
 		"x-match": "any", "a": int32(1), "b": []byte("c"), "d": true, "e": 1.5, "f": time.Unix(1000, 0), "g": amqp.Table{"h": int64(2)}}}}}},
 }
@@ -449,6 +451,9 @@ func TestOtherDamage(t *testing.T) {
 			*o = shown(plan)
 			o.queues["orders.wait.1"] = management.Form{Name: "orders.wait.1", Durable: true, Queue: management.Queue{Type: "classic"}}
 		}, "queue-arguments, differs, orders.wait.1", false},
+		{"a queue beside that of a wait, which Declare does not look at", v43, []Spec{WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute}}}, func(o *observed) {
+			o.queues["orders.wait.1.9m"] = management.Form{Name: "orders.wait.1.9m", Durable: true, Queue: management.Queue{Type: "classic"}}
+		}, "queue-extra, extra, orders.wait.1.9m", true},
 		{"a queue with the name of a wait that the plan does not have", v43, []Spec{WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute}}}, func(o *observed) {
 			o.queues["orders.wait.11"] = management.Form{Name: "orders.wait.11", Durable: true, Queue: management.Queue{Type: "quorum", Arguments: map[string]any{"x-queue-type": "quorum"}}}
 		}, "queue-extra, extra, orders.wait.11", true},
@@ -681,6 +686,80 @@ func TestTheCommandsThatEmptyAQueueAreForItsVirtualHost(t *testing.T) {
 	}
 }
 
+// Queues and exchanges of others whose names are like those of our parts are not taken for ours.
+func TestNamesLikeOurs(t *testing.T) {
+	v, minute := versions[2], delay.Schedule{time.Minute}
+	lanes := func(name string) Lanes { return Lanes{Name: name, Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}} }
+	binding := func(b plannedBinding) func(observed) { return func(o observed) { o.bind(b) } }
+	letters := plannedBinding{Exchange: "a.b.rehop.unrouted", Queue: "a.dlq"}
+	for _, tt := range []struct {
+		rule   string
+		ours   []Spec
+		theirs []Spec
+		change func(observed)
+		want   string // code, class and name of what is found, and the beginning of the remedy
+		more   int    // differences beside it, which follow from it
+	}{
+		{"dead letters of a work queue that lead to those of another one", []Spec{WorkQueue{Name: "a.b"}}, nil, binding(letters),
+			"binding-extra, differs, " + letters.describe() + ": no version of rehop binds it", 0},
+		{"the same, where the other one is planned too", []Spec{WorkQueue{Name: "a.b"}, WorkQueue{Name: "a"}}, nil, binding(letters),
+			"binding-extra, extra, " + letters.describe() + ": unless another program", 0},
+		{"the same beside lanes of that name", []Spec{WorkQueue{Name: "a.b"}, Lanes{Name: "c", Lanes: []Lane{{Name: "d"}, {Name: "e"}}}}, nil, binding(letters),
+			"binding-extra, differs, " + letters.describe() + ": no version of rehop binds it", 0},
+		{"a work queue named as a wait", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.wait.1: leave it", 0},
+		{"a work queue named as a wait of the plan", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.wait.1: leave it", 0},
+		{"a work queue named as a wait with its time", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1.5m", Waits: minute}}, nil, "queue-extra, extra, a.wait.1.5m: leave it", 0},
+		{"a work queue named almost as a wait", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1.x", Waits: minute}}, nil, "", 0},
+		{"a work queue named as a wait of too high a number", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.99", Waits: minute}}, nil, "", 0},
+		{"a work queue named as dead letters", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.dlq"}}, nil, "queue-arguments, differs, a.dlq: it is a work queue of its own", 2},
+		{"a work queue named as a shard, beside a work queue", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.00", Waits: minute}}, nil, "", 0},
+		{"a work queue named as a lane, beside a work queue", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.vip", Waits: minute}}, nil, "", 0},
+		{"a work queue named as another lane", []Spec{lanes("a")}, []Spec{WorkQueue{Name: "a.fast", Waits: minute}}, nil, "", 0},
+		{"a work queue named as a shard of a larger Count", []Spec{Shards{Name: "a", Count: 4}}, []Spec{WorkQueue{Name: "a.05", Waits: minute}}, nil, "queue-extra, extra, a.05: find out who declared it", 0},
+		{"a queue of others named as a shard of a larger Count", []Spec{Shards{Name: "a", Count: 4}}, nil, func(o observed) {
+			o.queues["a.05"] = management.Form{Name: "a.05", Durable: true, Queue: management.Queue{Type: "classic"}}
+		}, "queue-extra, extra, a.05: find out who declared it", 0},
+		{"a work queue named as two letters behind shards", []Spec{Shards{Name: "a", Count: 4}}, []Spec{WorkQueue{Name: "a.eu", Waits: minute}}, nil, "", 0},
+		{"a work queue named as an exchange", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.rehop.x", Waits: minute}}, nil, "", 0},
+		{"a work queue named as an exchange of lanes", []Spec{lanes("a")}, []Spec{WorkQueue{Name: "a.lanes.x", Waits: minute}}, nil, "", 0},
+		{"lanes named as the exchange of lanes", []Spec{lanes("a")}, []Spec{lanes("a.lanes")}, nil, "", 0},
+		{"an exchange of the user named as that of lanes", []Spec{Exchange{Name: "a.lanes"}}, nil, func(o observed) {
+			o.exchanges["a.lanes"] = management.Exchange{Name: "a.lanes", Type: "topic", Durable: true, Arguments: map[string]any{"alternate-exchange": "x"}}
+		}, "exchange-arguments, differs, a.lanes: use the kind it has", 0},
+		{"a binding from an exchange named as one of delays to lanes", []Spec{WorkQueue{Name: "a"}}, nil, binding(plannedBinding{Exchange: "x.lanes.due.y", Queue: "a"}),
+			"binding-extra, extra, x.lanes.due.y ----> a: unless another program", 0},
+	} {
+		var plans []Plan
+		if tt.theirs != nil {
+			theirs, err := NewPlan(v, tt.theirs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plans = append(plans, theirs)
+		}
+		ours, _, err := settled(v, tt.ours, shown(plans...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := shown(append([]Plan{ours}, plans...)...) // theirs were there first
+		if tt.change != nil {
+			tt.change(have)
+		}
+		have.askedFor(ours)
+		drift, err := compare(v, tt.ours, have)
+		var found []string
+		for _, e := range drift.Differences {
+			found = append(found, fmt.Sprintf("%s, %s, %s: %s", e.Code, e.Class, e.Name, e.Remedy))
+		}
+		switch {
+		case err != nil,
+			tt.want == "" && len(found) > 0,
+			tt.want != "" && (len(found) != 1+tt.more || !strings.HasPrefix(found[0], tt.want)):
+			t.Errorf("%s: %v\n%s\nwant %q", tt.rule, err, drift, tt.want)
+		}
+	}
+}
+
 // What nothing of a plan uses is emptied, with the words of a conflict, before it is deleted; so is what a wiring exchange leads.
 func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 	minute := delay.Schedule{time.Minute}
@@ -692,9 +771,29 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 	const waits = `stop what publishes to "orders", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
 		`(rabbitmqctl list_queues name messages: 0 for "orders" and each "orders.wait.*", twice, 10 s apart), and stop them`
 	w := WorkQueue{Name: "orders", Waits: minute}
-	former, err := NewPlan(versions[2], WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour}})
-	if err != nil {
-		t.Fatal(err)
+	of := func(former Spec, names ...string) func(observed) {
+		plan, err := NewPlan(versions[2], former)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(o observed) {
+			for _, name := range names {
+				o.queues[name] = shown(plan).queues[name]
+			}
+		}
+	}
+	const empty = `nothing has to stop: when every consumer has been started since this schedule was declared, nothing new comes to it; ` +
+		`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "%s", twice, 10 s apart); then `
+	carried := func(waits ...time.Duration) WorkQueue {
+		return WorkQueue{Name: "orders", Engine: EngineCarry, Waits: waits}
+	}
+	moved := func(name, to string) string {
+		return fmt.Sprintf(`bring its messages back (rehop dlq move --all --to %s %s), which are attempted at once; if the command refuses, it says what to do instead; `+
+			`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "%s", twice, 10 s apart); then `, to, name, name)
+	}
+	second := func(o observed) { // by carry, of another time than the first
+		q := carried(time.Hour).carriedWait("orders.wait.1.2", 1, versions[2])
+		o.queues[q.Name] = management.Form{Name: q.Name, Durable: true, Queue: management.Queue{Type: "quorum", Arguments: asAnswer(q.Args)}}
 	}
 	for _, tt := range []struct {
 		rule   string
@@ -703,13 +802,38 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 		at     part
 		remedy string
 	}{
-		{"a shard of a larger Count", Shards{Name: "bills", Count: 2}, extra("bills.02", nil), part{"queue", "bills.02"},
+		{"a shard of a larger Count", Shards{Name: "bills", Count: 2}, of(Shards{Name: "bills", Count: 3}, "bills.02"), part{"queue", "bills.02"},
 			`consume the larger Count until the shards from number 2 on and their waits are empty: stop what publishes to "bills.02", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
 				`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02`},
-		{"a wait of an earlier schedule", w, func(o observed) { o.queues["orders.wait.2"] = shown(former).queues["orders.wait.2"] }, part{"queue", "orders.wait.2"},
-			"when no process has the schedule that uses it: topology.DeleteWaits; or " + waits + "; then rabbitmqctl delete_queue orders.wait.2"},
-		{"a wait of no form", w, extra("orders.wait.1.2m", map[string]any{"x-max-length": json.Number("5")}), part{"queue", "orders.wait.1.2m"},
-			waits + "; then rabbitmqctl delete_queue orders.wait.1.2m and declare again"},
+		{"a wait of a shard of a larger Count", Shards{Name: "bills", Count: 2}, of(Shards{Name: "bills", Count: 3, Waits: minute}, "bills.02", "bills.02.wait.1"), part{"queue", "bills.02.wait.1"},
+			`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02.wait.1`},
+		{"a wait of an earlier schedule", w, of(WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour}}, "orders.wait.2"), part{"queue", "orders.wait.2"},
+			fmt.Sprintf(empty, "orders.wait.2") + "rabbitmqctl delete_queue orders.wait.2; or let topology.DeleteWaits do it"},
+		{"a wait of an earlier schedule in the place of one of the plan", w, of(WorkQueue{Name: "orders", Waits: delay.Schedule{time.Hour}}, "orders.wait.1"), part{"queue", "orders.wait.1"},
+			fmt.Sprintf(empty, "orders.wait.1") + "rabbitmqctl delete_queue orders.wait.1 and declare again, which uses its name again; or let topology.DeleteWaits do it"},
+		{"a carried wait, by which consumers find another one", carried(time.Minute), of(carried(time.Minute, time.Hour, time.Hour), "orders.wait.2", "orders.wait.3"), part{"queue", "orders.wait.2"},
+			fmt.Sprintf(empty, "orders.wait.2") + `delete "orders.wait.3" first, which consumers find only while this one is there; then rabbitmqctl delete_queue orders.wait.2, and start the consumers again, whose Health misses it; or let topology.DeleteWaits do it`},
+		{"the last carried wait", carried(time.Minute), of(carried(time.Minute, time.Hour, time.Hour), "orders.wait.2", "orders.wait.3"), part{"queue", "orders.wait.3"},
+			fmt.Sprintf(empty, "orders.wait.3") + "rabbitmqctl delete_queue orders.wait.3, and start the consumers again, whose Health misses it; or let topology.DeleteWaits do it"},
+		{"a carried wait of another time", carried(time.Minute), second, part{"queue", "orders.wait.1.2"},
+			fmt.Sprintf(empty, "orders.wait.1.2") + "rabbitmqctl delete_queue orders.wait.1.2, and start the consumers again, whose Health misses it; or let topology.DeleteWaits do it"},
+		{"a carried wait, by which consumers find the one of the plan", carried(time.Hour), func(o observed) {
+			of(carried(time.Minute), "orders.wait.1")(o)
+			second(o)
+		}, part{"queue", "orders.wait.1"},
+			`leave it: consumers find "orders.wait.1.2", which is used in its place, only while it is there; to have one queue again, ` + waits +
+				"; then rabbitmqctl delete_queue orders.wait.1.2 and rabbitmqctl delete_queue orders.wait.1 and declare again"},
+		{"a wait of no form", w, extra("orders.wait.1", map[string]any{"x-max-length": json.Number("5")}), part{"queue", "orders.wait.1"},
+			"find out who declared it; declare, and start the consumers again, which then use that other queue; " + moved("orders.wait.1", "orders.rehop.return/orders@1") + "rabbitmqctl delete_queue orders.wait.1 and declare again"},
+		{"a queue beside a wait, of no form", w, extra("orders.wait.1.2m", map[string]any{"x-max-length": json.Number("5")}), part{"queue", "orders.wait.1.2m"},
+			"find out who declared it; if nobody else uses it, " + moved("orders.wait.1.2m", "orders.rehop.return/orders@1") + "rabbitmqctl delete_queue orders.wait.1.2m"},
+		{"one of a name with a slash", WorkQueue{Name: "a/b"}, extra("a/b.wait.2", nil), part{"queue", "a/b.wait.2"},
+			"find out who declared it; if nobody else uses it, " + moved("a/b.wait.2", "/a/b") + "rabbitmqctl delete_queue a/b.wait.2"},
+		{"a wait of no form by carry", carried(time.Minute), extra("orders.wait.1", nil), part{"queue", "orders.wait.1"},
+			`it does not fit the other waits of work queue "orders": stop the consumers of "orders"; ` + moved("orders.wait.1", "orders.rehop.return/orders@1") + "rabbitmqctl delete_queue orders.wait.1 and declare again"},
+		{"a stream with the name of a wait", w, func(o observed) {
+			o.queues["orders.wait.2"] = management.Form{Name: "orders.wait.2", Durable: true, Queue: management.Queue{Type: "stream"}}
+		}, part{"queue", "orders.wait.2"}, "if nobody else uses it, wait until nobody needs its messages any more, because no reader takes one out; then rabbitmqctl delete_queue orders.wait.2"},
 		{"dead letters of an earlier form", Shards{Name: "bills", Count: 2}, extra("bills.00.dlq", nil), part{"queue", "bills.00.dlq"},
 			"(rehop dlq send --all bills.00.dlq), or take them out (rehop dlq drop --all --copy letters.jsonl bills.00.dlq) until rehop dlq import bills.00.dlq letters.jsonl brings them back; " +
 				`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "bills.00.dlq", twice, 10 s apart); then rabbitmqctl delete_queue bills.00.dlq`},

@@ -20,8 +20,10 @@ import (
 // that address it only finds out which queues and exchanges exist, because AMQP shows no
 // more. Whatever it could not look at is in [Drift.Unseen] and is no error.
 //
-// Verify expects the form that Declare would leave: it accepts what Declare accepts, such
-// as the queues of a broker of 3.x after an upgrade, and the waits of another schedule.
+// Verify expects the form that Declare would leave: it accepts the forms that Declare accepts, such
+// as the queues of a broker of 3.x after an upgrade, and the waits of another schedule. One queue that
+// Declare goes around is a difference all the same: one with the name of a planned wait, in a form that no
+// schedule gives a wait. Declare uses another queue in its place, and messages in this one may not come back.
 //
 // All faults of the specifications are returned at once, before anything is sent.
 //

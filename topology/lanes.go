@@ -104,6 +104,12 @@ func (l Lanes) Exchange() string { return l.Name + lanesSuffix }
 
 const lanesSuffix = ".lanes"
 
+// What follows in the names of the other exchanges of lanes.
+const (
+	restSuffix = ".unrouted."
+	dueSuffix  = ".due."
+)
+
 // restExchange takes messages without a priority. Other lanes give it another name, and so
 // does another place for the dead letters: the broker then refuses to
 // declare Exchange again, which has the bindings of these.
@@ -115,7 +121,7 @@ func (l Lanes) restExchange() string {
 	if l.OneDeadLetterQueue {
 		_, _ = h.Write([]byte("one dead-letter queue"))
 	}
-	return fmt.Sprintf("%s.unrouted.%08x", l.Exchange(), h.Sum32())
+	return fmt.Sprintf("%s%s%08x", l.Exchange(), restSuffix, h.Sum32())
 }
 
 // WorkQueues returns the work queue of each lane, the highest first. Use one to consume
@@ -241,7 +247,7 @@ func lanesExchange(owner, name, rest string) plannedExchange {
 // leads to the stranded queue: what goes from exchange to exchange counts as routed
 // even where the last one has no queue.
 func (l Lanes) dueExchanges(grain time.Duration) (name, rest string) {
-	name = fmt.Sprintf("%s.due.%v", l.Exchange(), grain)
+	name = fmt.Sprintf("%s%s%v", l.Exchange(), dueSuffix, grain)
 	return name, name + ".unrouted"
 }
 

@@ -125,6 +125,9 @@ func (c *caller) look(parts []part) (have observed, err error) {
 	return have, nil
 }
 
+// waitNames follows the name of a work queue in those of its waits, see [route.WaitOf].
+const waitNames = `\.wait\.[0-9]+(?:\.[0-9][0-9hms.]*)?`
+
 // names returns regular expressions for the names of the queues and exchanges of a plan, and
 // of those that other forms of its work queues have.
 func (p Plan) names() (queues, exchanges []string) {
@@ -138,16 +141,16 @@ func (p Plan) names() (queues, exchanges []string) {
 	}
 	for _, name := range p.owners() {
 		name = regexp.QuoteMeta(name)
-		queues = append(queues, name+`\.dlq`, name+`\.wait\.[0-9]+(?:\..+)?`)
+		queues = append(queues, name+`\.dlq`, name+waitNames)
 		exchanges = append(exchanges, name+`\.rehop\..+`)
 	}
 	for _, s := range p.shards {
 		shard := regexp.QuoteMeta(s.Name) + `\.[0-9][0-9]`
-		queues = append(queues, shard+`(?:\.wait\.[0-9]+(?:\..+)?)?`)
+		queues = append(queues, shard, shard+waitNames)
 		exchanges = append(exchanges, shard+`\.rehop\..+`)
 	}
 	for _, name := range p.lanes {
-		exchanges = append(exchanges, regexp.QuoteMeta(name+lanesSuffix)+`\..+`)
+		exchanges = append(exchanges, regexp.QuoteMeta(name+lanesSuffix)+`\.(?:unrouted|due)\..+`)
 	}
 	return queues, exchanges
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -115,6 +116,13 @@ func (s Shards) queue(shard int) string {
 		digits = "0" + digits
 	}
 	return s.Name + "." + digits
+}
+
+// hasName reports whether a work queue has the name of a shard, of whichever Count.
+func (s Shards) hasName(queue string) bool {
+	digits, ok := strings.CutPrefix(queue, s.Name+".")
+	isDigit := func(b byte) bool { return b >= '0' && b <= '9' }
+	return ok && len(digits) == 2 && isDigit(digits[0]) && isDigit(digits[1])
 }
 
 // shardOf returns the shard of a key, of so many shards. It is documented at [Shards.Queue].

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -247,5 +248,51 @@ func TestWhatAPolicySets(t *testing.T) {
 				t.Errorf("the broker accepts %v among its %s", definition, kind)
 			}
 		}
+	})
+}
+
+// Why a file of definitions has no policy for the dead letters of a queue of others: an import replaces one of the same name with all its
+// entries, and of two policies a queue obeys one, so that the entries of its owner's are gone. The plan knows neither.
+func TestAnImportedPolicyTakesThePlaceOfAnother(t *testing.T) {
+	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
+		v := newVhost(t, n, "imported policies")
+		v.must(http.MethodPut, "queues/"+v.path()+"/legacy", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
+		set := func(name string, priority int, definition map[string]any) {
+			t.Helper()
+			v.must(http.MethodPut, "policies/"+v.path()+"/"+url.PathEscape(name), map[string]any{"pattern": "^legacy$", "apply-to": "queues", "priority": priority, "definition": definition})
+		}
+		imported := func(priority int) {
+			t.Helper()
+			v.must(http.MethodPost, "definitions", map[string]any{"policies": []any{map[string]any{"vhost": v.name, "name": "rehop legacy", "pattern": "^legacy$", "apply-to": "queues",
+				"priority": priority, "definition": map[string]any{"dead-letter-exchange": "legacy.rehop.unrouted"}}}})
+		}
+		obeys := func(what string, want ...string) {
+			t.Helper()
+			poll.Until(t, time.Minute, what, func() bool {
+				var q struct {
+					Entries json.RawMessage `json:"effective_policy_definition"`
+				}
+				if err := json.Unmarshal(v.must(http.MethodGet, "queues/"+v.path()+"/legacy", nil), &q); err != nil {
+					t.Fatal(err)
+				}
+				var entries map[string]any
+				_ = json.Unmarshal(q.Entries, &entries) // a list if there are none
+				return slices.Equal(slices.Sorted(maps.Keys(entries)), want)
+			})
+		}
+		theirs := map[string]any{"max-length": 100000}
+		set("theirs", 0, theirs)
+		obeys("the owner's policy applies", "max-length")
+		imported(1)
+		obeys("the imported one applies, and the owner's entry is gone", "dead-letter-exchange")
+
+		// As the remedy of policy-missing says: the entries of both, in one.
+		set("rehop legacy", 1, map[string]any{"max-length": 100000, "dead-letter-exchange": "legacy.rehop.unrouted"})
+		obeys("both entries apply", "dead-letter-exchange", "max-length")
+		imported(1)
+		obeys("the import has replaced that policy", "dead-letter-exchange")
+
+		set("theirs", 2, theirs)
+		obeys("beside one of a higher priority the imported one has no effect", "max-length")
 	})
 }

@@ -1,17 +1,23 @@
 package drift
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/nodes"
@@ -34,6 +40,7 @@ type remedy struct {
 	dlqs []string // of dead letters, orders.dlq by default
 	from string   // the first version that has such a difference, "" for any
 	left bool     // the steps leave another difference, which steps looks at
+	full bool     // each message that fails for good is attempted as often as its schedule says, and no more
 }
 
 // repair is the work on one difference.
@@ -41,14 +48,35 @@ type repair struct {
 	*traffic
 	remedy
 	is3   bool
+	rehop string // the command
 	found topology.Difference
+	files string          // where the command writes
+	ran   map[string]bool // kinds of commands
 }
 
 var (
 	briefly = delay.Schedule{300 * time.Millisecond, 400 * time.Millisecond}
 	orders  = topology.WorkQueue{Name: "orders", Waits: briefly, Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}}
 	alone   = []topology.Spec{shop, orders}
+
+	ofHeaders = of(orders, func(w *topology.WorkQueue) {
+		w.Bindings = append(slices.Clip(w.Bindings), topology.Binding{Exchange: "by", Headers: amqp.Table{"x-match": "all", "a": "1"}})
+	})
+	republishing = of(orders, func(w *topology.WorkQueue) { w.Engine = topology.EngineRepublish })
 )
+
+// longer has one more wait.
+func longer(w topology.WorkQueue) topology.WorkQueue {
+	w.Waits = append(slices.Clip(w.Waits), 200*time.Millisecond)
+	return w
+}
+
+// carrying has the engine carry, and more waits.
+func carrying(more ...time.Duration) topology.WorkQueue {
+	return of(orders, func(w *topology.WorkQueue) {
+		w.Engine, w.Waits = topology.EngineCarry, append(slices.Clip(w.Waits), more...)
+	})
+}
 
 func of(w topology.WorkQueue, change func(*topology.WorkQueue)) topology.WorkQueue {
 	change(&w)
@@ -99,7 +127,7 @@ var remedies = map[string]remedy{
 		steps: func(r *repair) {
 			r.stopPublishing()
 			r.take("orders") // by a consumer that can read it
-			r.run()
+			r.delete()
 			r.declare(alone...)
 			r.consume(orders)
 			r.publish("shop", "order.2")
@@ -112,10 +140,13 @@ var remedies = map[string]remedy{
 			r.publish("shop", "order.1")
 		},
 		steps: func(r *repair) {
+			poll.Until(r, time.Minute, "there are letters", func() bool { return r.count("orders.dlq") > 0 })
 			r.stopConsuming() // which publishes to it; what publishes to the work queue goes on
-			r.take("orders.dlq")
-			r.run()
+			r.run("rehop dlq drop")
+			r.empty("orders.dlq")
+			r.delete()
 			r.declare(r.want...)
+			r.run("rehop dlq import")
 			r.consume(orders)
 		}},
 	"a wait that does not fit the others": {code: "queue-arguments", says: "it does not fit the other waits", want: alone,
@@ -130,53 +161,114 @@ var remedies = map[string]remedy{
 		},
 		steps: func(r *repair) {
 			r.empty("orders.wait.2")
-			r.run()
+			r.delete()
 			r.declare(alone...)
 			r.consume(orders)
 		}},
-	"a wait that nothing plans, in no form of ours": {code: "queue-extra", says: "if nobody uses it, and it is empty", want: alone,
+	"a wait that nothing plans, in no form of ours": {code: "queue-extra", says: "if nobody else uses it, bring its messages back", want: []topology.Spec{shop, republishing},
 		before: func(r *repair) {
-			r.declare(alone...)
-			r.put("queues", "orders.wait.3", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "classic", "x-max-length": 5}})
-			r.consume(orders)
-			r.publish("shop", "order.1")
+			r.declare(r.want...)
+			r.put("queues", "orders.wait.3", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
+			r.consume(republishing) // by carry they would read every queue with such a name
+			r.publish("", "orders.wait.3")
 		},
 		steps: func(r *repair) {
+			r.stopPublishing() // which uses it
+			r.publish("shop", "order.1")
+			r.run("rehop dlq move")
 			r.empty("orders.wait.3")
-			r.run()
-			r.declare(alone...)
+			r.delete()
 		}},
-	"waits of an earlier schedule": {code: "queue-extra", says: "when no process has the schedule that uses it: topology.DeleteWaits; or stop what publishes", want: alone,
+	"a wait of the plan, in no form of ours": {code: "queue-arguments", says: "start the consumers again, which then use that other queue", want: []topology.Spec{shop, republishing}, full: true,
 		before: func(r *repair) {
-			former := of(orders, func(w *topology.WorkQueue) {
-				w.Waits = delay.Schedule{300 * time.Millisecond, 400 * time.Millisecond, 200 * time.Millisecond}
-			})
-			r.declare(shop, former)
-			r.consume(former)
+			r.declare(shop, republishing)
+			r.consume(republishing)
+			r.publish("shop", "order.1")
+			r.stopPublishing()
+			r.emptied("orders.dlq")
+			r.must(http.MethodDelete, "queues/"+r.path()+"/orders.wait.2", nil)
+			r.put("queues", "orders.wait.2", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "classic"}})
+			r.publish("shop", "order.2")
+			poll.Until(r, time.Minute, "messages are in it", func() bool { return r.count("orders.wait.2") > 0 })
+		},
+		steps: func(r *repair) {
+			r.declare(r.want...)
+			r.stopConsuming()
+			r.consume(republishing)
+			r.run("rehop dlq move")
+			r.empty("orders.wait.2")
+			r.delete()
+			r.declare(r.want...)
+		}},
+	"a wait of no form, by carry": {code: "queue-arguments", says: `stop the consumers of "orders"; bring its messages back`, want: []topology.Spec{shop, carrying()}, full: true,
+		before: func(r *repair) {
+			r.declare(shop, carrying())
+			r.must(http.MethodDelete, "queues/"+r.path()+"/orders.wait.2", nil)
+			r.put("queues", "orders.wait.2", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
+			r.publish("", "orders.wait.2")
+			r.stopPublishing()
 			r.publish("shop", "order.1")
 		},
 		steps: func(r *repair) {
-			r.declare(alone...)
-			r.consume(orders) // a roll-out: the former one goes
-			r.consuming[0]()
-			r.consuming = r.consuming[1:]
-			r.more()
+			r.run("rehop dlq move")
+			r.empty("orders.wait.2")
+			r.delete()
+			r.declare(r.want...)
+			r.consume(carrying())
+		}},
+	"waits of an earlier schedule": {code: "queue-extra", says: "nothing has to stop: when every consumer has been started since this schedule was declared", want: alone,
+		before: func(r *repair) {
+			r.declare(shop, longer(orders))
+			r.consume(longer(orders))
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.rollOut(orders)
+			r.run("rabbitmqctl list_queues")
 			poll.Until(r, time.Minute, "the wait is empty", func() bool { return r.all("orders.wait.3") == 0 })
-			r.run()
+			r.delete()
 		}},
-	"waits of an earlier schedule, by DeleteWaits": {code: "queue-extra", says: "topology.DeleteWaits", want: alone,
+	"carried waits of an earlier schedule": {code: "queue-extra", says: `delete "orders.wait.4" first`, want: []topology.Spec{shop, carrying()},
 		before: func(r *repair) {
-			former := of(orders, func(w *topology.WorkQueue) {
-				w.Waits = delay.Schedule{300 * time.Millisecond, 400 * time.Millisecond, 200 * time.Millisecond}
-			})
+			former := carrying(200*time.Millisecond, 300*time.Millisecond)
 			r.declare(shop, former)
 			r.consume(former)
 			r.publish("shop", "order.1")
 		},
 		steps: func(r *repair) {
-			former := of(orders, func(w *topology.WorkQueue) {
-				w.Waits = delay.Schedule{300 * time.Millisecond, 400 * time.Millisecond, 200 * time.Millisecond}
-			})
+			r.rollOut(carrying())
+			for _, name := range []string{"orders.wait.4", "orders.wait.3"} {
+				poll.Until(r, time.Minute, name+" is empty", func() bool { return r.all(name) == 0 })
+				r.found = r.difference("queue-extra", name)
+				r.delete()
+			}
+		}},
+	"a carried wait of another time": {code: "queue-extra", says: `leave it: consumers find "orders.wait.1.2"`, want: []topology.Spec{shop, carrying()},
+		before: func(r *repair) {
+			former := carrying()
+			former.Waits = delay.Schedule{500 * time.Millisecond, 400 * time.Millisecond}
+			r.declare(shop, former)
+			r.declare(shop, carrying())
+			r.consume(former)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			r.rollOut(carrying())
+			r.stopPublishing()
+			r.emptied("orders.dlq")
+			r.stopConsuming()
+			r.delete()
+			r.declare(r.want...)
+			r.consume(carrying())
+			r.publish("shop", "order.2")
+		}},
+	"waits of an earlier schedule, by DeleteWaits": {code: "queue-extra", says: "or let topology.DeleteWaits do it", want: alone,
+		before: func(r *repair) {
+			r.declare(shop, longer(orders))
+			r.consume(longer(orders))
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
 			r.declare(alone...)
 			r.stopConsuming()
 			r.consume(orders)
@@ -184,7 +276,7 @@ var remedies = map[string]remedy{
 			if r.is3 {
 				r.stopConsuming() // by carry they consume the waits
 			}
-			if err := topology.DeleteWaits(r.Context(), r.conn, former, orders); err != nil {
+			if err := topology.DeleteWaits(r.Context(), r.conn, longer(orders), orders); err != nil {
 				r.Error(err)
 			}
 			if r.is3 {
@@ -202,22 +294,25 @@ var remedies = map[string]remedy{
 		},
 		steps: func(r *repair) {
 			r.stopPublishing()
-			r.must(http.MethodDelete, "exchanges/"+r.path()+"/sms.lanes", nil)
+			r.run("curl -u USER -X DELETE")
 			r.declare(r.want...)
 			r.publish("shop", "sms.2")
 			r.stopConsuming()
 			r.consume(manyLanes(true))
 			// The queue of dead letters of each lane is left, and has a remedy of its own.
 			for _, d := range r.verify(r.conn, r.want...).Differences {
-				if d.Code != "queue-extra" || !strings.HasSuffix(d.Name, ".dlq") || !strings.Contains(d.Remedy, "send its messages back or take them") {
+				if d.Code != "queue-extra" || !strings.HasSuffix(d.Name, ".dlq") || !strings.Contains(d.Remedy, "rehop dlq send --all") {
 					if d.Class != topology.DriftExtra {
 						r.Errorf("after the steps: %+v", d)
 					}
 					continue
 				}
-				r.take(d.Name)
 				r.found = d
-				r.run()
+				if r.count(d.Name) > 0 {
+					r.run("rehop dlq send")
+				}
+				r.empty(d.Name)
+				r.delete()
 			}
 			r.dlqs = []string{"sms.dlq"}
 		}},
@@ -229,8 +324,27 @@ var remedies = map[string]remedy{
 			r.publish("shop", "order.1", "bill.1")
 		},
 		steps: func(r *repair) {
-			if err := r.unbind(binding{Source: "shop", Destination: "orders", DestinationType: "queue", RoutingKey: "bill.#", Arguments: map[string]any{}}); err != nil {
+			r.run("curl -u USER -X DELETE")
+		}},
+	"a binding too many, with arguments": {code: "binding-extra", says: "shows its properties_key", want: []topology.Spec{shop, topology.Exchange{Name: "by", Kind: "headers"}, ofHeaders},
+		before: func(r *repair) {
+			r.declare(r.want...)
+			r.must(http.MethodPost, binding{Source: "by", Destination: "orders", DestinationType: "queue"}.path(r.vhost), map[string]any{"arguments": map[string]any{"x-match": "all", "b": "2"}})
+			r.consume(ofHeaders)
+			r.publish("shop", "order.1")
+		},
+		steps: func(r *repair) {
+			var list []struct {
+				binding
+				Key string `json:"properties_key"`
+			}
+			if err := json.Unmarshal([]byte(r.run("curl -u USER -X GET")), &list); err != nil {
 				r.Fatal(err)
+			}
+			for _, b := range list {
+				if b.Arguments["b"] != nil {
+					r.run("curl -u USER -X DELETE", "PROPERTIES_KEY", strings.ReplaceAll(b.Key, "%", "%25"))
+				}
 			}
 		}},
 	"shards of a larger Count": {code: "queue-extra", says: "consume the larger Count until the shards from number 2 on and their waits are empty", want: []topology.Spec{shards(2)},
@@ -252,7 +366,7 @@ var remedies = map[string]remedy{
 						r.take(d.Name)
 					}
 					r.found = d
-					r.run()
+					r.delete()
 				}
 			}
 			r.consume(shards(2))
@@ -303,7 +417,7 @@ var remedies = map[string]remedy{
 			r.publish("", "legacy")
 		},
 		steps: func(r *repair) {
-			r.run()
+			r.run("rabbitmqctl set_policy")
 			poll.Until(r, time.Minute, "its own policy applies", func() bool { return r.policyOf("legacy") == "rehop legacy" })
 			if got := r.policyOf("legacy.of.others"); got != "theirs" {
 				r.Errorf("the queue of others has policy %q", got)
@@ -320,7 +434,7 @@ var remedies = map[string]remedy{
 			r.publish("shop", "order.1")
 		},
 		steps: func(r *repair) {
-			r.must(http.MethodPut, "vhost-limits/"+r.path()+"/max-queues", map[string]any{"value": 50})
+			r.run("curl -u USER -X PUT")
 			r.declare(r.want...)
 		}},
 	"a policy that keeps a queue for a consumer that is gone": {code: "consumer-held", says: "set consumer-disconnected-timeout to 5000 in this policy", from: "4.3",
@@ -351,7 +465,7 @@ func replaced(former topology.WorkQueue, code topology.DriftCode, says string) r
 			r.stopPublishing()
 			r.emptied("orders.dlq")
 			r.stopConsuming()
-			r.run()
+			r.delete()
 			for round := 0; ; round++ {
 				err := topology.Declare(r.Context(), r.conn, alone...)
 				var next *topology.ConflictError
@@ -363,7 +477,7 @@ func replaced(former topology.WorkQueue, code topology.DriftCode, says string) r
 				}
 				r.take(next.Name) // of 3.x, the classic dead-letter queue too
 				r.found.Remedy = next.Advice
-				r.run()
+				r.delete()
 			}
 			r.declare(alone...)
 			r.consume(orders)
@@ -399,7 +513,7 @@ func exchangeOf(name string) remedy {
 				r.emptied("orders.dlq")
 				r.stopConsuming()
 			}
-			r.must(http.MethodDelete, "exchanges/"+r.path()+"/"+name, nil)
+			r.run("curl -u USER -X DELETE")
 			r.declare(alone...)
 			if wiring {
 				r.consume(orders)
@@ -429,14 +543,21 @@ func manyLanes(one bool) topology.Lanes {
 func shards(n int) topology.Shards { return topology.Shards{Name: "orders", Count: n, Waits: briefly} }
 
 // TestRemedies does what each remedy says while messages are published, handled and wait. None is lost, and the difference is gone.
+// Each command that a remedy prints is run as it is printed, by one of the rows at least.
 func TestRemedies(t *testing.T) {
+	rehop := filepath.Join(t.TempDir(), "rehop")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", rehop, "../../desk/cmd/rehop").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	eachOwn(t, "remedies", func(t *testing.T, n *nodes.Node) {
-		remediesDone, messages, early := 0, 0, 0
+		rows, remediesDone, messages, early := 0, 0, 0, 0
+		printed, ran := map[string]string{}, map[string]bool{} // kinds of commands; the rows that have them
 		for _, name := range slices.Sorted(maps.Keys(remedies)) {
 			t.Run(name, func(t *testing.T) {
+				rows++
 				v := newVhost(t, n, "remedy "+name)
 				server := v.conn.Server().Version
-				r := &repair{traffic: newTraffic(v), remedy: remedies[name], is3: !server.AtLeast(4, 0)}
+				r := &repair{traffic: newTraffic(v), remedy: remedies[name], is3: !server.AtLeast(4, 0), rehop: rehop, files: t.TempDir(), ran: ran}
 				if r.from == "4.3" && !server.AtLeast(4, 3) {
 					return
 				}
@@ -449,6 +570,9 @@ func TestRemedies(t *testing.T) {
 					}
 					return at >= 0
 				})
+				for _, line := range commandsOf(r.found.Remedy) {
+					printed[kindOf(line)] = name
+				}
 				r.steps(r)
 				if len(r.publishing) > 0 {
 					r.more()
@@ -457,6 +581,11 @@ func TestRemedies(t *testing.T) {
 					r.dlqs = []string{"orders.dlq"}
 				}
 				all, tooEarly := r.finish(r.dlqs...)
+				for id, n := range r.badTries() {
+					if want := len(briefly) + 1; r.full && n != want {
+						t.Errorf("message %q was attempted %d times, want %d", id, n, want)
+					}
+				}
 				remediesDone, messages, early = remediesDone+1, messages+all, early+tooEarly
 				if tooEarly > 0 {
 					t.Logf("%d of %d messages with attempts left are letters", tooEarly, all)
@@ -475,6 +604,11 @@ func TestRemedies(t *testing.T) {
 				})
 			})
 		}
+		for kind, row := range printed {
+			if !ran[kind] && rows == len(remedies) { // and not some of them only
+				t.Errorf("no row runs %s, which is printed for %s", kind, row)
+			}
+		}
 		fmt.Printf("broker %s: %d remedies were done with %d messages in flight, %d of which became letters early\n", n.Version(), remediesDone, messages, early)
 	})
 }
@@ -491,22 +625,118 @@ func (r *repair) put(kind, name string, body any) {
 	r.must(http.MethodPut, kind+"/"+r.path()+"/"+url.PathEscape(name), body)
 }
 
-var command = regexp.MustCompile(`rabbitmq(ctl|-queues) [^()]*`)
+// begins says where a command begins in a text.
+var begins = regexp.MustCompile(`(?:^|[ (])((?:rabbitmqctl|rabbitmq-queues|curl|rehop dlq) )`)
 
-// run does the command of the remedy that was found.
-func (r *repair) run() {
+// ends are what follows a command in a text.
+var ends = []string{")", ";", ", ", ": ", " and ", " or ", " shows ", " deletes ", " brings ", " lets "}
+
+// commandsOf returns the commands that a remedy prints.
+func commandsOf(remedy string) (all []string) {
+	for {
+		at := begins.FindStringSubmatchIndex(remedy)
+		if at == nil {
+			return all
+		}
+		remedy = remedy[at[2]:]
+		end, quoted := 0, false
+	words:
+		for ; end < len(remedy); end++ {
+			switch {
+			case remedy[end] == '\'' && (end == 0 || quoted || remedy[end-1] != '\\'):
+				quoted = !quoted
+			case !quoted && slices.ContainsFunc(ends, func(e string) bool { return strings.HasPrefix(remedy[end:], e) }):
+				break words
+			}
+		}
+		all = append(all, remedy[:end])
+		remedy = remedy[end:]
+	}
+}
+
+// kindOf returns what a command does, without to what.
+func kindOf(command string) string {
+	words := strings.Fields(command)
+	switch words[0] {
+	case "curl":
+		_, path, _ := strings.Cut(command, "/api/")
+		path, _, _ = strings.Cut(path, "/")
+		return "curl " + words[4] + " " + path
+	case "rehop":
+		return strings.Join(words[:3], " ")
+	}
+	return strings.Join(words[:2], " ")
+}
+
+// delete runs the commands that delete queues.
+func (r *repair) delete() {
 	r.Helper()
-	line := ""
-	if all := command.FindAllString(r.found.Remedy, -1); len(all) > 0 {
-		line = all[len(all)-1] // others show how the step before is done
+	r.run("rabbitmqctl delete_queue")
+}
+
+// run runs the commands of the remedy that was found which begin so, as somebody who pastes them: each is as it is printed, but for what
+// the person fills in. It returns what the last one says.
+func (r *repair) run(begin string, fill ...string) (out string) {
+	r.Helper()
+	u, err := url.Parse(r.node.ManagementURL())
+	if err != nil {
+		r.Fatal(err)
 	}
-	if i := strings.Index(r.found.Remedy, "rabbitmqctl set_policy"); i >= 0 {
-		line = r.found.Remedy[i:] // it has brackets
+	n := 0
+	for _, line := range commandsOf(r.found.Remedy) {
+		if !strings.HasPrefix(line, begin) {
+			continue
+		}
+		n++
+		r.ran[kindOf(line)] = true
+		switch {
+		case strings.HasPrefix(line, "curl "):
+			line = strings.NewReplacer(append(fill, "curl -u USER", "curl -sSf -u "+u.User.String(), "HOST:15672", u.Host)...).Replace(line)
+			out, err = r.shell(line)
+		case strings.HasPrefix(line, "rehop "):
+			out, err = r.shell(strings.Replace(line, "rehop ", r.rehop+" --yes ", 1))
+		default:
+			out, err = r.node.Exec(r.Context(), "sh", "-c", line)
+		}
+		if err != nil {
+			r.Fatalf("%s: %v\n%s", line, err, out)
+		}
 	}
-	line, _, _ = strings.Cut(line, " and declare again")
-	if out, err := r.node.Exec(r.Context(), "sh", "-c", line); err != nil {
-		r.Fatalf("%s: %v\n%s", line, err, out)
+	if n == 0 {
+		r.Fatalf("no command begins with %s: %s", begin, r.found.Remedy)
 	}
+	return out
+}
+
+// shell runs a command on this machine.
+func (r *repair) shell(line string) (string, error) {
+	c := exec.CommandContext(r.Context(), "sh", "-c", line)
+	c.Dir = r.files
+	broker, _, _ := strings.Cut(strings.TrimPrefix(r.node.AMQPURL(), "amqp://"), "/") // the virtual host is that of the command
+	c.Env = append(os.Environ(), "AMQP_URL=amqp://"+broker, "AMQP_MANAGEMENT_URL="+r.node.ManagementURL(), "REHOP_JOURNAL="+r.files+"/journal")
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+// difference returns what Verify finds of a part.
+func (r *repair) difference(code topology.DriftCode, name string) topology.Difference {
+	r.Helper()
+	drift := r.verify(r.conn, r.want...)
+	at := slices.IndexFunc(drift.Differences, func(d topology.Difference) bool { return d.Code == code && d.Name == name })
+	if at < 0 {
+		r.Fatalf("Verify does not find %s of %s:\n%s", code, name, drift)
+	}
+	return drift.Differences[at]
+}
+
+// rollOut replaces the first consumer by one of another version, while messages are published.
+func (r *repair) rollOut(w topology.WorkQueue) {
+	r.Helper()
+	r.declare(r.want...)
+	r.consume(w)
+	r.consuming[0]()
+	r.consuming = r.consuming[1:]
+	r.more()
 }
 
 // empty waits until queues are empty.

@@ -27,6 +27,7 @@ type traffic struct {
 
 	mu        sync.Mutex
 	confirmed map[string]string // kinds, by id
+	tried     map[string]int    // attempts
 	done      map[string]int
 	letters   map[string]int
 
@@ -48,7 +49,7 @@ func newTraffic(v *vhost) *traffic {
 	if err != nil {
 		v.Fatal(err)
 	}
-	t := &traffic{vhost: v, publisher: p, confirmed: map[string]string{}, done: map[string]int{}, letters: map[string]int{}}
+	t := &traffic{vhost: v, publisher: p, confirmed: map[string]string{}, tried: map[string]int{}, done: map[string]int{}, letters: map[string]int{}}
 	v.Cleanup(func() { t.stopPublishing(); t.stopConsuming(); _ = p.Close() })
 	return t
 }
@@ -82,6 +83,15 @@ func (t *traffic) publish(exchange string, keys ...string) {
 	t.more()
 }
 
+// badTries returns how often each message was attempted that fails for good.
+func (t *traffic) badTries() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tries := maps.Clone(t.tried)
+	maps.DeleteFunc(tries, func(id string, _ int) bool { return t.confirmed[id] != bad })
+	return tries
+}
+
 // more waits until some more messages are confirmed.
 func (t *traffic) more() {
 	t.Helper()
@@ -110,11 +120,12 @@ func end(all *[]func()) {
 func (t *traffic) consume(source topology.Source) {
 	t.Helper()
 	c, err := consumer.New(t.conn, source, func(_ context.Context, d *consumer.Delivery) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.tried[d.ID]++
 		if d.Type == bad || d.Type == slow && d.Attempt == 1 {
 			return errBroken
 		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
 		t.done[d.ID]++
 		return nil
 	}, consumer.Config{Concurrency: 4})

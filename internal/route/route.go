@@ -162,7 +162,7 @@ func SeatQueues(shards string) string { return shards + ".seat." }
 
 // waitName is the name of a wait queue: by WaitQueue or CarriedQueue, or with its wait
 // behind that.
-var waitName = regexp.MustCompile(`(?s)^(.+)\.wait\.([1-9][0-9]?)(?:\..+)?$`)
+var waitName = regexp.MustCompile(`(?s)^(.+)\.wait\.([1-9][0-9]?)(?:\.[0-9][0-9hms.]*)?$`)
 
 // WaitOf returns the work queue and the number of the wait that a queue has by its name,
 // and false for a queue that is no wait.

@@ -301,6 +301,9 @@ empty broker of a version, in the form that rabbitmqctl import_definitions takes
 virtual host is --vhost, or /. An import skips what exists, also in another form: run
 rehop topology verify after it. SPECS is a file, or - for the standard input.
 
+The file has no policies, because an import would replace one of the same name: rehop
+topology plan prints the policy that a queue of others may need.
+
 With --user and --role it also has the permissions that the user of a program with these
 roles needs, and no others. The import replaces those that the user has in the virtual host.
 The file has no users: an import fails if the user does not exist.`,
