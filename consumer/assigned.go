@@ -26,7 +26,8 @@ var errElsewhere = errors.New("consumer: another process is to handle the shard"
 type assigned struct {
 	mu      sync.Mutex
 	here    bool
-	known   bool // else neither is decided yet
+	known   bool        // else neither is decided yet
+	role    *group.Role // of this process for the shard; nil: not known
 	leave   context.CancelCauseFunc
 	changed chan struct{} // closed with the next change
 }
@@ -55,6 +56,36 @@ func (a *assigned) stepBack() {
 	if a.leave != nil {
 		a.leave(errElsewhere)
 	}
+}
+
+// plays notes the role of this process for the shard, nil if it is not known.
+func (a *assigned) plays(role *group.Role) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.role = role
+}
+
+// share says what this process is to the shard, for operators. It is empty for a queue that is no shard which processes
+// share, and before that is decided.
+func (a *assigned) share() string {
+	if a == nil {
+		return ""
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !a.known:
+		return ""
+	case a.role == nil:
+		return shareUnknown
+	case *a.role == group.Owner:
+		return shareOwner
+	case *a.role == group.Second:
+		return shareSecond
+	case a.here:
+		return shareLeaving
+	}
+	return shareNone
 }
 
 // consumed reports whether the queue is to be consumed here, as far as that is decided.
@@ -195,6 +226,7 @@ func (s *spread) apply(ctx context.Context, roles []group.Role, processes int) {
 	s.roles, s.processes, s.alone, s.failed = roles, processes, false, 0
 	calm := s.calm.Look(processes)
 	for i, r := range s.runs {
+		r.assigned.plays(&roles[i])
 		seen := group.Seen{Role: roles[i], Here: r.assigned.consumed(), Fed: s.fed(i), Calm: calm}
 		if !seen.Here && seen.Role == group.None {
 			seen.Orphan = s.group.Orphan(ctx, r.queue)
@@ -228,6 +260,7 @@ func (s *spread) goAlone(err error) {
 	}
 	s.alone, s.roles = true, nil
 	for _, r := range s.runs {
+		r.assigned.plays(nil)
 		r.assigned.set(true)
 	}
 }

@@ -2,10 +2,12 @@ package consumer_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -206,6 +208,56 @@ func TestProcessesShareShards(t *testing.T) {
 	})
 }
 
+// share returns what /ops/ shows of the shards: the first letter of the share of each, and "-" for none that is shown.
+func (p *process) share() (shares string) {
+	p.w.Helper()
+	_, body := call(operator(p.w.T, p.c), "GET", "/", "", "Accept", "application/json")
+	var got struct {
+		Consumers []struct{ Queues []struct{ Share string } }
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		p.w.Fatalf("%v: %s", err, body)
+	}
+	for _, q := range got.Consumers[0].Queues {
+		shares += (q.Share + "-")[:1]
+	}
+	return shares
+}
+
+// Operators see which shards a process is to handle, and which it is second in line for.
+func TestOperatorsSeeTheShareOfAProcess(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		var all []*process
+		shows := func(when string, want ...string) {
+			w.Helper()
+			for i, p := range all {
+				if got := p.share(); got != want[i] {
+					w.Errorf("%s process %d shows %s, want %s", when, i, got, want[i])
+				}
+			}
+		}
+		start := func() {
+			all = append(all, w.process(s, func(context.Context, *consumer.Delivery) error { return nil }))
+			time.Sleep(time.Minute)
+		}
+		start()
+		shows("alone,", "oooo")
+		start()
+		shows("of two,", "ooss", "ssoo")
+		start()
+		shows("of three,", "osss", "snoo", "nonn")
+		if _, text := call(operator(w.T, all[1].c), "GET", "/", ""); !strings.Contains(text, "queue bills.03: 0 in hand, 0 with handlers, share: owner\n") {
+			w.Errorf("the text is %q", text)
+		}
+		w.stopped(all[2].stop)
+		w.stopped(all[1].stop)
+		time.Sleep(2 * time.Minute)
+		shows("when two have gone,", "oooo", "----", "----")
+		w.stopped(all[0].stop)
+	})
+}
+
 // firsts returns the ids in the order in which they came for the first time: what a process that was
 // killed had in hand comes again.
 func firsts(ids []string) (first []string) {
@@ -256,6 +308,9 @@ func TestAProcessThatSeesNoOthersConsumesAllShards(t *testing.T) {
 		w.shared(s, p)
 		if found := p.log.with("level=WARN", "bills.members.3", "consumes all of them"); len(found) != 1 {
 			w.Errorf("it says %q, want one warning", found)
+		}
+		if got := p.share(); got != "uuu" {
+			w.Errorf("it shows %s", got)
 		}
 		w.raw(func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete("bills.members.3", false, false, false)

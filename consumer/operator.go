@@ -38,6 +38,16 @@ import (
 // for its handler the time of the next try, but not in an outage. Bodies and other headers are
 // not shown.
 //
+// Of a shard that several processes share, see topology.Shards, the state shows the share of
+// this process:
+//
+//   - "owner": this process is the one that is to handle the shard. While another process still
+//     has the shard, it has no message in hand.
+//   - "second": the broker turns to this process when it misses the owner.
+//   - "leaving": the shard is consumed here until its owner consumes it.
+//   - "none": other processes handle the shard.
+//   - "unknown": this process knows of no others, and consumes all shards.
+//
 // A Pause lasts until Resume or the end of the process, and concerns this process alone.
 //
 // Operator asks for no login: mount it where only operators reach it. So that no page in an
@@ -163,10 +173,20 @@ type queueState struct {
 	Paused   *time.Time     `json:"paused,omitempty"`
 	Outage   *time.Time     `json:"outage,omitempty"`
 	Untried  bool           `json:"untried,omitempty"` // there is no message to find out with whether the outage is over
+	Share    string         `json:"share,omitempty"`   // see the constants
 	InHand   int            `json:"inHand"`
 	Handled  int            `json:"handled"`
 	Messages []messageState `json:"messages"` // the oldest
 }
+
+// What a process is to a shard that processes share.
+const (
+	shareOwner   = "owner"   // it is the one to handle it
+	shareSecond  = "second"  // the broker turns to it next
+	shareLeaving = "leaving" // another process is to handle it, and it is consumed here until then
+	shareNone    = "none"    // other processes handle it
+	shareUnknown = "unknown" // it is consumed here, and how the processes share it is not known
+)
 
 type messageState struct {
 	ID    string  `json:"id"`
@@ -208,6 +228,7 @@ func (c *Consumer) state(now time.Time) consumerState {
 // describe adds what a run knows.
 func (r *run) describe(q *queueState, now time.Time) {
 	lane := r.lane.State(now)
+	q.Share = r.assigned.share()
 	if !lane.Paused.IsZero() {
 		q.Paused = &lane.Paused
 	}
@@ -252,6 +273,9 @@ func (s consumerState) write(w io.Writer) error {
 	}
 	for _, q := range s.Queues {
 		fmt.Fprintf(&b, "\n  queue %s: %d in hand, %d with handlers", q.Queue, q.InHand, q.Handled)
+		if q.Share != "" {
+			fmt.Fprintf(&b, ", share: %s", q.Share)
+		}
 		if q.Paused != nil {
 			fmt.Fprintf(&b, ", paused since %s", q.Paused.Format(time.RFC3339))
 		}

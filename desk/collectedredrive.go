@@ -73,8 +73,9 @@ type collectedRedrive struct {
 	progress Progress
 	warning  string // begins Progress.Note
 	failures int    // in a row
-	doubted  int    // letters of this replay that need a target
-	known    int    // letters of this replay that were sent by an earlier process
+	shut     shut
+	doubted  int // letters of this replay that need a target
+	known    int // letters of this replay that were sent by an earlier process
 	sent     []string
 	noted    time.Time
 }
@@ -200,6 +201,9 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	}
 	if options.Limit, _ = r.left(); err == nil && (!bounded || options.Limit > 0) {
 		err = replay(q)
+	}
+	if err == nil {
+		err = r.shut.err()
 	}
 	if err == nil && others > 0 {
 		r.progress.Note = noted(r.warning, fmt.Sprintf("%s in the hands of another process were left", count(others, "letter")))
@@ -577,6 +581,10 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 			known++
 			continue
 		}
+		if r.shut.leaves(topology.Address{Exchange: message.Exchange, RoutingKey: message.RoutingKey}, keys[i]) {
+			receipts[i].Err = r.shut.queues[message.RoutingKey]
+			continue
+		}
 		try = append(try, keys[i])
 		if r.book.past.open[keys[i]] {
 			r.book.past.again[keys[i]] = true
@@ -595,7 +603,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	}
 	var batch []*confirm.Message
 	for i, message := range messages {
-		if receipts[i].Place != "" {
+		if receipts[i].Place != "" || receipts[i].Err != nil {
 			continue
 		}
 		exchange, key, p := m.publishing(message)
@@ -620,10 +628,12 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 			receipt.MaybeDuplicate = r.book.past.again[key]
 			e.Sent = append(e.Sent, key)
 			r.failures = 0
+			r.shut.served()
 			continue
 		}
 		last = receipt.Err
 		r.failures++
+		r.shut.failed(topology.Address{Exchange: one.Exchange, RoutingKey: one.RoutingKey}, receipt.Err)
 		if errors.Is(receipt.Err, confirm.ErrUnconfirmed) {
 			r.book.past.open[key] = true
 		} else if !r.book.past.open[key] {
@@ -635,7 +645,11 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	}
 	r.progress.MaybeDuplicate = r.book.past.twice()
 	r.sent = append(r.sent, e.Sent...)
-	if r.failures >= failuresInARow {
+	switch {
+	case r.failures < failuresInARow:
+	case r.redrive.To == nil && r.shut.shuts(r.failures):
+		r.failures = 0
+	default:
 		r.stop(fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), last))
 	}
 	return receipts, r.book.write(e)

@@ -17,7 +17,7 @@ const (
 	// inFlight is how many letters are under way at a time: as many may be doubled
 	// by a process that dies.
 	inFlight = 128
-	// failuresInARow end a redrive: its target takes nothing.
+	// failuresInARow end a redrive, or the sending to the queues that have refused these letters: the target takes nothing.
 	failuresInARow = 10
 	// turnLength is how long letters are held before they are handed back and taken
 	// again. A broker takes them away after its consumer timeout, 30 min.
@@ -84,9 +84,10 @@ type liveRedrive struct {
 	failures  int       // in a row
 	serves    bool      // the target has taken the last letter
 	refused   error     // of the last letter that it has not taken
-	expected  int       // letters that were in hand when the session before was lost
-	elsewhere int       // letters of the last turn that were counted and did not come
-	others    bool      // the queue had other consumers, which took them
+	shut      shut
+	expected  int  // letters that were in hand when the session before was lost
+	elsewhere int  // letters of the last turn that were counted and did not come
+	others    bool // the queue had other consumers, which took them
 	counted   map[string]bool
 	matched   map[string]bool // identities that Progress.Matched counts
 	ended     map[string]bool // identities that it counts as failed, or as left out
@@ -224,7 +225,7 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 		case err == nil && !more && missing > 0:
 			return fmt.Errorf("desk: %s in the hands of an earlier process of this redrive did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter"))
 		case err == nil && !more:
-			return nil
+			return r.shut.err()
 		case err == nil:
 		case errors.Is(err, connection.ErrSessionLost) && !errors.Is(err, ErrTarget) && ctx.Err() == nil:
 			if lost++; r.progress.Done > before {

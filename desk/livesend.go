@@ -138,6 +138,7 @@ func (r *liveRedrive) land(p *transfer) error {
 				r.book.past.again[p.key] = true
 			}
 			r.failures, r.serves = 0, true
+			r.shut.served()
 		case hasNoTarget(p.err):
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
@@ -161,6 +162,7 @@ func (r *liveRedrive) land(p *transfer) error {
 			if !isUnsendable(p.err) {
 				r.failures++
 				r.serves, r.refused = false, p.err
+				r.shut.failed(r.redrive.target(p.letter), p.err)
 			}
 		}
 	}
@@ -193,6 +195,17 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 		}
 	}
 	if r.failures >= failuresInARow && r.flying == 0 { // then the number is known
+		if r.redrive.To == nil && r.shut.shuts(r.failures) {
+			r.failures = 0
+			r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
+				leaves := r.shut.leaves(r.redrive.target(p.letter), p.identity)
+				if leaves {
+					delete(r.counted, p.identity)
+				}
+				return leaves
+			})
+			return nil
+		}
 		return fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), r.refused)
 	}
 	return nil

@@ -306,6 +306,9 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		r.matched[identity] = true
 		r.progress.Matched++
 	}
+	if r.shut.leaves(r.redrive.target(l), identity) {
+		return nil
+	}
 	r.counted[identity] = true
 	r.pending = append(r.pending, &transfer{letter: l, key: key, identity: identity, tag: tag})
 	return nil

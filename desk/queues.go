@@ -40,8 +40,8 @@ type Queue struct {
 	Waiting int `json:"waiting"`
 
 	// DeadLetters names the dead-letter queue of a work queue, and Letters counts the
-	// messages in it. The lanes of topology.Lanes with OneDeadLetterQueue name the same
-	// queue, and each has the count of the whole queue.
+	// messages in it. All shards of topology.Shards name the same queue, and so do the lanes
+	// of topology.Lanes with OneDeadLetterQueue: each has the count of the whole queue.
 	DeadLetters string `json:"dead_letters,omitzero"`
 	Letters     int    `json:"letters"`
 

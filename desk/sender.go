@@ -52,6 +52,15 @@ func (l Letter) unreadable() error {
 	return &unsendableError{fmt.Errorf("the client library cannot read its headers (%s), so they would be lost: move it on the broker, with a shovel or the management page", why)}
 }
 
+// target returns where a letter goes; the zero Address if that is not known.
+func (r Redrive) target(l Letter) (to topology.Address) {
+	if r.To != nil {
+		return *r.To
+	}
+	to, _ = l.Target()
+	return to
+}
+
 // resend returns the message that is sent for a letter, and where to.
 func (r Redrive) resend(l Letter, user string) (topology.Address, amqp.Publishing, error) {
 	if err := l.unreadable(); err != nil {

@@ -22,6 +22,7 @@ var shardRules = []matrix.Rule{
 	{Name: "shards: in order by key through retries in place and a hand-over"},
 	{Name: "shards: processes share them evenly, in order through those that come and go"},
 	{Name: "shards: more may be added, fewer are refused while they hold messages"},
+	{Name: "shards: an exact delay ends in the shard that it was for, or stranded when that is gone"},
 }
 
 // shards returns shards that are declared and deleted by the test.
@@ -272,4 +273,54 @@ func TestCountOfShards(t *testing.T) {
 			e.atRest(w, 0)
 		}
 	}, "shards: more may be added, fewer are refused while they hold messages")
+}
+
+// Two publishers delay messages, each with its own Count, and the larger one becomes the smaller one meanwhile.
+func TestDelaysToShards(t *testing.T) {
+	everywhere(t, func(e *env) {
+		const keys, after = 24, 1500 * time.Millisecond
+		own := e.ownDelays(time.Minute)
+		more := topology.Shards{Name: e.name("orders"), Count: 4, Type: e.queue, Waits: delay.Schedule{150 * time.Millisecond}}
+		fewer := more
+		fewer.Count = 2
+		e.declare(own, fewer)
+		if err := topology.Declare(e.Context(), e.conn, own, more); err != nil {
+			e.Fatal(err)
+		}
+		sent := map[string]string{} // ids and keys
+		var messages []producer.Message
+		for k := range keys {
+			key := fmt.Sprint("customer-", k)
+			for _, s := range []topology.Shards{more, fewer} {
+				m := producer.Message{RoutingKey: s.Queue(key), OrderKey: key, ID: fmt.Sprintf("%s-%d-%d", e.prefix, s.Count, k), Delay: after}
+				sent[m.ID] = key
+				messages = append(messages, m)
+			}
+		}
+		began := time.Now()
+		e.publishAll(messages)
+		e.noError("delete the shards that go", topology.Delete(e.Context(), e.conn, more.WorkQueues()[2], more.WorkQueues()[3]))
+
+		j := newJournal(func(context.Context, *consumer.Delivery) error { return nil })
+		e.consume(fewer, j, consumer.Config{KeyLimit: 1})
+		var mu sync.Mutex
+		stranded := map[string]bool{}
+		e.consume(own.Stranded(), newJournal(func(ctx context.Context, d *consumer.Delivery) error {
+			m := producer.FromDelivery(d.AMQP())
+			mu.Lock()
+			stranded[m.ID] = m.RoutingKey == more.Queue(sent[m.ID])
+			mu.Unlock()
+			m.RoutingKey = fewer.Queue(m.OrderKey)
+			_, err := e.producer.Publish(ctx, m)
+			return err
+		}), consumer.Config{})
+		e.until("all are done", func() bool { return j.done() == len(sent) })
+		for id, key := range sent {
+			runs, isMore := j.of(id), id == fmt.Sprintf("%s-%d-%s", e.prefix, more.Count, strings.TrimPrefix(key, "customer-"))
+			gone := isMore && more.Queue(key) != fewer.Queue(key)
+			if len(runs) != 1 || runs[0].Queue != fewer.Queue(key) || runs[0].began.Sub(began) < after || stranded[id] != gone {
+				e.Errorf("%s of %s: %d runs, stranded %t, want one in %s, stranded %t", id, key, len(runs), stranded[id], fewer.Queue(key), gone)
+			}
+		}
+	}, "shards: an exact delay ends in the shard that it was for, or stranded when that is gone")
 }
