@@ -11,7 +11,7 @@ import (
 // caller's.
 func Ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if _, ours := cause.(interface{ OwnLimit() }); ours || errors.Is(cause, err) { //nolint:errorlint // a caller's cause may wrap one
+	if _, ours := cause.(interface{ OwnLimit() }); ours || errors.Is(cause, err) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)

@@ -32,7 +32,7 @@ func (s *Session) giveBackOld(now time.Time) (again time.Duration, err error) {
 		return again, s.consumeAgain(now)
 	case s.Lane.State(now).Open && s.Bound.mayRise(s.Handled.Load(), age, limit, now):
 		s.Bound.rise(s.Prefetch.Base, s.Handled.Load(), now)
-		return again, s.follow(now)
+		return again, s.adapt(now)
 	}
 	return again, nil
 }
@@ -49,5 +49,5 @@ func (s *Session) consumeAgain(now time.Time) error {
 	if err := s.suspend(); err != nil {
 		return err
 	}
-	return s.follow(now)
+	return s.heed(now)
 }

@@ -102,7 +102,7 @@ type ending struct {
 func (b *Bound) ends(e ending, prefetch int, handled int64, now time.Time) {
 	suspects := errors.Is(e.why, hand.ErrSuspects)
 	// One message that comes back alone is not worth it: deathsOf takes the renewals from the deaths of every message.
-	if hand.Renews(e.why) && !(suspects && e.alone) {
+	if hand.Renews(e.why) && (!suspects || !e.alone) {
 		b.renewals++
 	}
 	switch {

@@ -124,11 +124,11 @@ func (s *Session) Run(ctx context.Context) error {
 				s.ask()
 			}
 			if err = s.renewed(); err == nil {
-				err = s.follow(time.Now())
+				err = s.heed(time.Now())
 			}
 		case now := <-measure.C:
 			measuring = false
-			err = s.follow(now)
+			err = s.adapt(now)
 		case now := <-aging.C:
 			var again time.Duration
 			again, err = s.age(now)
@@ -167,7 +167,7 @@ func (s *Session) Run(ctx context.Context) error {
 func (s *Session) receive(raw amqp.Delivery) error {
 	s.live.sign = time.Now()
 	s.Hand.Delivered(s.note(raw, s.live.sign), &s.out)
-	return s.follow(s.live.sign)
+	return s.adapt(s.live.sign)
 }
 
 // note makes a delivery a message.

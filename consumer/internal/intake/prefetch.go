@@ -83,6 +83,7 @@ type view struct {
 	room      hand.Room // for base
 	handled   int64     // messages so far
 	suspicion suspicion
+	lane      bool // it is asked because the lane may want another number, and not because of a message or the time
 }
 
 // next returns the prefetch for now, 0 for no consumer, and whether another consumer is to have it. An
@@ -94,6 +95,8 @@ type view struct {
 func (p *Prefetch) next(v view, now time.Time) (prefetch int, another bool) {
 	in, want := v.room, v.prefetch
 	switch {
+	case !v.lane && (want == 0 || in.Wants < v.base):
+		return want, false
 	case in.Wants < v.base: // a consumer of one message that is held by now gets no other one
 		return in.Wants, in.Wants < v.prefetch || in.Wants == 1 && (v.prefetch == 0 || in.Waiting == 0)
 	case v.prefetch == 0:
@@ -113,10 +116,15 @@ func (p *Prefetch) next(v view, now time.Time) (prefetch int, another bool) {
 	return want, want != v.prefetch
 }
 
-// follow gives the session the prefetch that its lane, its messages and its handlers want.
-func (s *Session) follow(now time.Time) error {
+// heed gives the session the prefetch that its lane wants, and then its messages and handlers.
+func (s *Session) heed(now time.Time) error { return s.follow(now, true) }
+
+// adapt gives the session the prefetch that its messages and handlers want, while the gate is open.
+func (s *Session) adapt(now time.Time) error { return s.follow(now, false) }
+
+func (s *Session) follow(now time.Time, lane bool) error {
 	base := s.base()
-	v := view{s.prefetch, s.first(base), base, s.Bound.most > 0, s.Hand.Room(base), s.Handled.Load(), s.suspicion}
+	v := view{s.prefetch, s.first(base), base, s.Bound.most > 0, s.Hand.Room(base), s.Handled.Load(), s.suspicion, lane}
 	prefetch, another := s.Prefetch.next(v, now)
 	switch {
 	case !another:

@@ -77,13 +77,16 @@ func TestThePrefetchForNow(t *testing.T) {
 		want    int
 		another bool
 	}{
-		{"the gate is open again: as a session begins", false, view{prefetch: 0, room: room(16, 0)}, 1, true},
-		{"a pause: none", false, view{prefetch: 16, room: room(0, 9)}, 0, true},
-		{"it goes on", false, view{prefetch: 0, room: room(0, 0)}, 0, false},
-		{"an outage: one", false, view{prefetch: 16, room: room(1, 9)}, 1, true},
-		{"none was wanted, and now one is", false, view{prefetch: 0, room: room(1, 0)}, 1, true},
-		{"that one is to be handled next", false, view{prefetch: 1, room: room(1, 1)}, 1, false},
-		{"it is held, and another one is wanted", false, view{prefetch: 1, room: room(1, 0)}, 1, true},
+		{"the gate is open again: as a session begins", false, view{lane: true, prefetch: 0, room: room(16, 0)}, 1, true},
+		{"a pause: none", false, view{lane: true, prefetch: 16, room: room(0, 9)}, 0, true},
+		{"it goes on", false, view{lane: true, prefetch: 0, room: room(0, 0)}, 0, false},
+		{"an outage: one", false, view{lane: true, prefetch: 16, room: room(1, 9)}, 1, true},
+		{"none was wanted, and now one is", false, view{lane: true, prefetch: 0, room: room(1, 0)}, 1, true},
+		{"that one is to be handled next", false, view{lane: true, prefetch: 1, room: room(1, 1)}, 1, false},
+		{"it is held, and another one is wanted", false, view{lane: true, prefetch: 1, room: room(1, 0)}, 1, true},
+		{"the message of an outage has come, and a handler has it", false, view{prefetch: 1, room: room(1, 0)}, 1, false},
+		{"the time passes in an outage", false, view{prefetch: 16, room: room(1, 9)}, 16, false},
+		{"the time passes in a pause", false, view{prefetch: 0, room: room(16, 0)}, 0, false},
 		{"a suspect is in hand: no other", true, view{prefetch: 1, room: suspects(1, 1), suspicion: suspicion{half: 10, last: now}}, 1, false},
 		{"its handler has returned, and it is held: one more", true, view{prefetch: 1, room: suspects(1, 0), suspicion: suspicion{half: 10, last: now}}, 2, true},
 		{"a message has come that is none: all", true, view{prefetch: 1, room: suspects(0, 0), suspicion: suspicion{half: 10, over: true}}, 16, true},

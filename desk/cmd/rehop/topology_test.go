@@ -95,7 +95,7 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"no change of what others declare", "compare " + ofOthers + " " + ofOthers + " --broker 4.3", exitDone, "no difference"},
 		{"another key to an exchange of others", "compare " + ofOthers + " " + otherKey + " --broker 4.3", exitPartly, "+ binding shop --bill.#--> bills"},
 		{"an exchange that NEW declares itself", "compare " + ofOthers + " " + ownShop + " --broker 4.3", exitPartly, "+ exchange shop"},
-		{"an exchange that NEW leaves to others", "compare " + ownShop + " " + ofOthers + " --broker 4.3", exitPartly, "- exchange shop (exchange-extra)"},
+		{"an exchange that NEW leaves to others", "compare " + ownShop + " " + ofOthers + " --broker 4.3", exitPartly, "- declaration of shop (exchange-extra)"},
 		{"two files from the standard input", "compare - - --broker 4.3", exitUsage, "OLD and NEW are both -"},
 		{"permissions of two roles", "permissions " + file + " --broker 4.0 --vhost b --role declare,publish", exitDone, "rabbitmqctl set_permissions -p b USER \\\n  '^(bills|bills\\.dlq|bills\\.rehop\\..*|bills\\.wait\\..*|shop)$'"},
 		{"a role that is empty", "verify " + file + " --role=", exitUsage, "--role is empty"},
