@@ -69,12 +69,11 @@ func (t *sessionInside) Unready() (over <-chan struct{}, since time.Time) {
 	return over, since
 }
 
-func (t *sessionInside) Heard() <-chan struct{}   { return t.link.frames.heard() }
-func (t *sessionInside) Cork() bool               { return t.link.socket.cork() }
-func (t *sessionInside) Uncork()                  { t.link.socket.uncork() }
-func (t *sessionInside) FrameSize() int           { return t.link.conn.Config.FrameSize }
-func (t *sessionInside) Heartbeat() time.Duration { return t.link.conn.Config.Heartbeat }
-func (t *sessionInside) ChannelMax() int          { return int(t.link.conn.Config.ChannelMax) }
-func (t *sessionInside) User() string             { return t.link.endpoint.uri.Username }
-func (t *sessionInside) Generation() uint64       { return t.link.generation }
-func (t *sessionInside) GiveUp(cause error)       { t.link.kill(cause) }
+func (t *sessionInside) Heard() <-chan struct{} { return t.link.frames.heard() }
+func (t *sessionInside) Cork() bool             { return t.link.socket.cork() }
+func (t *sessionInside) Uncork()                { t.link.socket.uncork() }
+func (t *sessionInside) FrameSize() int         { return t.link.conn.Config.FrameSize }
+func (t *sessionInside) ChannelMax() int        { return int(t.link.conn.Config.ChannelMax) }
+func (t *sessionInside) User() string           { return t.link.endpoint.uri.Username }
+func (t *sessionInside) Generation() uint64     { return t.link.generation }
+func (t *sessionInside) GiveUp(cause error)     { t.link.kill(cause) }

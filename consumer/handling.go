@@ -48,9 +48,6 @@ func (r *run) Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended boo
 			h.gone()
 		}
 	}()
-	if h.in.isOver() && g.Why == hand.GoesOn { // of those that come first, begin finds out
-		g.Why = hand.LetGo
-	}
 	if ms := h.next(); len(ms) > 0 {
 		h.handle(ms)
 	}

@@ -145,10 +145,6 @@ func (s *session) intakeConfig() intake.Config {
 	if s.terms.inPlace {
 		waits = waitsInPlace(s.terms.route)
 	}
-	awake := time.Duration(0)
-	if s.terms.route.Single { // else the broker gives the messages to others at any time
-		awake = transport.Inside.Session(s.channel).Heartbeat() / 2
-	}
 	return intake.Config{
 		Conn: s.conn, Channel: s.channel, Queue: r.queue, Host: r.host,
 		DeliveryLimit: s.terms.route.DeliveryLimit,
@@ -159,7 +155,6 @@ func (s *session) intakeConfig() intake.Config {
 		Lane:          r.lane,
 		Timeout:       r.timeout,
 		Waits:         waits,
-		Awake:         awake,
 		Signs:         &r.health,
 		Handled:       &r.handled,
 		Consumer:      s,
@@ -194,25 +189,6 @@ func (s *session) Fetching(prefetch int) {
 	if hook := s.run.trace.Fetching; hook != nil {
 		hook(Fetching{s.run.queue, prefetch})
 	}
-}
-
-// isOver reports whether the session is over. Where the process may have been suspended it asks the broker before:
-// another process may have handled the messages of this one, and later ones.
-func (s *session) isOver() bool {
-	for s.intake.IsDoubtful() {
-		ctx, end := s.run.calling()
-		err := s.intake.Ask(ctx)
-		end()
-		switch {
-		case err == nil:
-		case s.channel.Err() != nil:
-			<-s.Working.Done()
-			return true
-		case s.Working.Err() != nil:
-			return true
-		}
-	}
-	return false
 }
 
 // drain gives back what was not started, ends the fetching, and lets handlers finish, with their

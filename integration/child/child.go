@@ -135,12 +135,6 @@ func killed(end error) error {
 // Kill kills the child with SIGKILL. One that has ended stays so.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 
-// Suspend stops the child with SIGSTOP. It goes on at Continue.
-func (p *Process) Suspend() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
-
-// Continue has a suspended child go on.
-func (p *Process) Continue() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
-
 // Wait waits until the child has ended and the last event was heard. The error says
 // that it ended otherwise than by being killed. The test fails with it if nobody
 // waits. Only its goroutine may.

@@ -28,7 +28,6 @@ type task struct {
 	InOrder     bool
 	Shards      *topology.Shards // consumed in place of the queues
 	Prefetch    int              // of them
-	Takes       time.Duration    // what their handler takes; 0: 5 ms
 	Slow        time.Duration    // that handlers of shards take which end with a guilty message; 0: there is none
 }
 

@@ -31,7 +31,6 @@ const (
 	ruleCrashLoop  = "crash loop in order spares its neighbours"
 	ruleCrashApart = "crash loop in a shard spares the others"
 	ruleShards     = "processes that share shards killed"
-	ruleSuspended  = "suspended process in order begins nothing that others have passed"
 )
 
 var table = matrix.New("faults", rules()...)
@@ -54,7 +53,6 @@ func rules() []matrix.Rule {
 		matrix.Rule{Name: ruleCrashLoop, Except: matrix.OnlyQuorum},
 		matrix.Rule{Name: ruleCrashApart, Except: matrix.OnlyQuorum},
 		matrix.Rule{Name: ruleShards},
-		matrix.Rule{Name: ruleSuspended},
 	)
 	for _, p := range parts {
 		all = append(all, matrix.Rule{Name: p.rule()})

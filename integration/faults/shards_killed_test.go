@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,7 +25,7 @@ import (
 func consumeShards(ctx context.Context, conn *connection.Conn, t task) error {
 	c, err := consumer.New(conn, *t.Shards, func(_ context.Context, d *consumer.Delivery) error {
 		child.Say(event{What: "begin", ID: d.ID, Redelivered: d.Redelivered, At: time.Now()})
-		<-time.After(cmp.Or(t.Takes, 5*time.Millisecond))
+		<-time.After(5 * time.Millisecond)
 		child.Say(event{What: "end", ID: d.ID, At: time.Now()})
 		return nil
 	}, consumer.Config{Concurrency: t.Concurrency, Prefetch: t.Prefetch, KeyLimit: 1})

@@ -97,9 +97,6 @@ type Transport interface {
 	// limit. A header frame takes 8 bytes of it for itself.
 	FrameSize() int
 
-	// Heartbeat returns the interval of heartbeats agreed with the broker, 0 for none.
-	Heartbeat() time.Duration
-
 	// ChannelMax returns how many channels the socket may have, as agreed with the
 	// broker.
 	ChannelMax() int

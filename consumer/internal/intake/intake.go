@@ -31,7 +31,6 @@ type Config struct {
 	Lane          *hand.Lane
 	Timeout       *consumertimeout.ConsumerTimeout
 	Waits         time.Duration // what a message may spend in place before its last attempt
-	Awake         time.Duration // how old a look at the clock may be until IsDoubtful; 0: as old as it is
 	Signs         Signs
 	Handled       *atomic.Int64 // messages whose handlers have returned; each run counts again
 	Consumer      Consumer
@@ -67,7 +66,6 @@ type Session struct {
 	reopens   <-chan time.Time // no message begins to be handled until then
 	again     bool             // the latest message was delivered before
 	live      *liveness
-	awake     awake
 	tasks     sync.WaitGroup // beside the fetching
 	out       hand.Out       // of the goroutine of Run
 	counting  ask.Aside      // of the task that asks the queue
@@ -78,9 +76,6 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	s := &Session{Config: cfg, version: cfg.Channel.Server().Version,
 		cancelled: cfg.Channel.Channel().NotifyCancel(make(chan string, 1)),
 		suspicion: suspicion{half: cfg.DeliveryLimit / 2}, counting: ask.Aside{Conn: cfg.Conn}}
-	now := time.Now()
-	s.awake.limit = cfg.Awake
-	s.awake.last.Store(&now)
 	return s, s.start(ctx, s.first(s.base()), s.base())
 }
 
@@ -104,8 +99,6 @@ func (s *Session) Run(ctx context.Context) error {
 	measuring := true
 	aging := time.NewTimer(min(s.BeginLimit(), durations.BoundRises))
 	defer aging.Stop()
-	looks, stopLooking := s.awake.looks()
-	defer stopLooking()
 	for {
 		if !measuring && s.prefetch != s.base() { // else the deliveries are occasion enough
 			measure.Reset(durations.Stale)
@@ -133,8 +126,6 @@ func (s *Session) Run(ctx context.Context) error {
 			var again time.Duration
 			again, err = s.age(now)
 			aging.Reset(again)
-		case now := <-looks:
-			s.awake.look(now)
 		case <-s.live.timer.C:
 			s.visits()
 		case <-s.reopens:
