@@ -198,16 +198,15 @@ func (a *Account) Received(id string) {
 
 // Said notes what was said of a delivery when it was settled.
 func (a *Account) Said(id string, attempt int, s consumer.Settlement) {
-	a.change(id, "is settled", func(now time.Time, h *history) {
+	a.change(id, "is put off", func(now time.Time, h *history) {
 		a.counts.Unsettled--
 		h.claims = append(h.claims, claim{now, attempt, s})
 	})
 }
 
-// Again notes that a delivery was settled that had come again. Its handler may not have had it, where it was put off
-// because it was not due.
+// Again notes that a delivery was put off that had come again. Its handler may not have had it, where it was not due.
 func (a *Account) Again(id string, r Run) {
-	a.change(id, "is settled", func(now time.Time, h *history) {
+	a.change(id, "is put off", func(now time.Time, h *history) {
 		r.Began = now
 		h.again = append(h.again, r)
 	})

@@ -25,7 +25,7 @@ type history struct {
 	twice  bool   // one of them may have sent it twice
 	runs   []Run
 	claims []claim
-	again  []Run // of deliveries that had come again, with or without a run of the handler; Began is when they were settled
+	again  []Run // of deliveries that had come again and were put off, with or without a run of the handler; Began is when they were settled
 	ends   []End
 }
 
@@ -118,6 +118,9 @@ func (h *history) String() string {
 			text += " failed"
 		}
 		s = append(s, text)
+	}
+	for _, r := range h.again {
+		s = append(s, fmt.Sprintf("%s attempt %d was put off by %s", r.Began.Format(clock), r.Attempt, r.By))
 	}
 	for _, c := range h.claims {
 		s = append(s, fmt.Sprintf("%s said of attempt %d: %s", c.at.Format(clock), c.attempt, c))

@@ -464,7 +464,7 @@ func (w *trial) trace(name string) consumer.Trace {
 		if orphan && s.Disposition != consumer.DispositionRequeued {
 			w.violate("message %s was said to be in place %v, and its session was lost before its handler returned", d.ID, s.Disposition)
 		}
-		if d.Redelivered {
+		if d.Redelivered && s.Disposition == consumer.DispositionWait {
 			w.acct.Again(d.ID, account.RunOf(d, name))
 		}
 		note(ctx, s)
@@ -525,6 +525,9 @@ func (w *trial) handle(ctx context.Context, d *consumer.Delivery, schedule int, 
 	})
 }
 
+// stopGrace is how long the channel of a session lives after its handlers were told to end.
+const stopGrace = 5 * time.Second
+
 // noted notes a run of a handler for one message.
 func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, name string, do func(m maker, runs int) error) (err error) {
 	end, leave := w.acct.Begin(d.ID, account.RunOf(d, name)), w.take(ctx, d, name)
@@ -535,6 +538,8 @@ func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 	w.mu.Unlock()
 	w.keepsOrder(d, m.n)
 	ended := w.inTurn(ctx, d, name)
+	var over atomic.Pointer[time.Time] // when ctx ended
+	defer context.AfterFunc(ctx, func() { now := time.Now(); over.Store(&now) })()
 	m1 := maker{rand.New(rand.NewPCG(w.seed, uint64(m.n)<<16|uint64(d.Attempt)<<8|uint64(min(runs, 255))))}
 	defer func() {
 		v := recover()
@@ -551,8 +556,10 @@ func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 			due = time.Time{} // a lost session and a stop spend no attempt
 		}
 		// A session that the consumer ends itself has no reason beside. Its handlers are told when DrainTimeout is over, as where
-		// a shard goes to another process, or when its queue is deleted. Its channel still lives: the broker hears an ack.
-		if cause := context.Cause(ctx); cause != connection.ErrSessionLost && errors.Is(cause, connection.ErrSessionLost) { //nolint:errorlint // what wraps it has a reason
+		// a shard goes to another process, or when its queue is deleted. Its channel lives a while longer: the broker hears an ack.
+		cause, told := context.Cause(ctx), over.Load() // nil: in this moment
+		alive := cause == connection.ErrSessionLost && (told == nil || time.Since(*told) < stopGrace) //nolint:errorlint // what wraps it has a reason
+		if errors.Is(cause, connection.ErrSessionLost) && !alive {
 			w.mu.Lock()
 			w.orphans[d] = true
 			w.mu.Unlock()
