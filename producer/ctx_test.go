@@ -78,6 +78,15 @@ func TestAWaitEndsWithTheCtxOfItsCaller(t *testing.T) {
 			synctest.Wait()
 			return p
 		}, false},
+		{"the broker was lost before the confirm, and is not back", open, func(s *fixture) *Producer {
+			p := s.opened(Config{})
+			s.broker.Stall()
+			go func() {
+				time.Sleep(100 * time.Millisecond)
+				s.broker.Stop()
+			}()
+			return p
+		}, true},
 		{"the confirm does not come", open, func(s *fixture) *Producer {
 			p := s.opened(Config{})
 			s.broker.Stall()
@@ -122,6 +131,54 @@ func TestAWaitEndsWithTheCtxOfItsCaller(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheEndOfCtxIsSaid(t *testing.T) {
+	cause := errors.New("the request is over")
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	ours, cancel := context.WithCancelCause(t.Context())
+	cancel(errShutdown)
+	told := errors.Join(ErrNacked, context.Canceled)
+	for _, tt := range []struct {
+		rule string
+		ctx  context.Context
+		err  error
+		is   []error
+	}{
+		{"the caller's", ended, ErrNacked, []error{ErrNacked, context.Canceled, cause}},
+		{"a limit of ours is not the caller's", ours, ErrNacked, []error{ErrNacked, errShutdown}},
+		{"once", ended, told, []error{told}},
+		{"none has ended", t.Context(), ErrNacked, []error{ErrNacked}},
+	} {
+		err := withEnd(tt.ctx, tt.err)
+		for _, want := range append(tt.is, ErrNacked) {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v; want that it is %v", tt.rule, err, want)
+			}
+		}
+		if len(tt.is) == 1 && err != tt.err { //nolint:errorlint // nothing is added
+			t.Errorf("%s: %v", tt.rule, err)
+		}
+	}
+	if err := withEnd(ours, ErrNacked); errors.Is(err, context.Canceled) {
+		t.Errorf("%v looks like the caller's", err)
+	}
+}
+
+// A message that the broker has refused goes to no sink once ctx has ended, and the error says why.
+func TestTheFallbackIsNotAskedOnceCtxHasEnded(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		p := s.producer(Config{Fallback: []Sink{sinkFunc(func(context.Context) error { s.Error("the sink is asked"); return nil })}})
+		defer p.Close()
+		ctx, cancel := context.WithCancelCause(s.Context())
+		cause := errors.New("the request is over")
+		cancel(cause)
+		r := p.receipt(ctx, &Message{ID: "m"}, false, ErrNacked)
+		if !errors.Is(r.Err, ErrNacked) || !errors.Is(r.Err, context.Canceled) || !errors.Is(r.Err, cause) || r.Place != "" {
+			s.Errorf("%+v", r)
+		}
+	})
 }
 
 // Nothing was tried, and the error must not look like an outage.

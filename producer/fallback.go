@@ -20,7 +20,11 @@ func (p *Producer) receipt(ctx context.Context, m *Message, maybeDuplicate bool,
 	}
 	receipt.Cause = CauseOf(err)
 	receipt.Err = fmt.Errorf("producer: message %q: %w", m.ID, err)
-	if ctx.Err() == nil && p.sinks.Err() == nil && len(p.cfg.Fallback) > 0 {
+	switch {
+	case len(p.cfg.Fallback) == 0:
+	case ctx.Err() != nil:
+		receipt.Err = withEnd(ctx, receipt.Err)
+	case p.sinks.Err() == nil:
 		p.fallBack(ctx, *m, &receipt)
 	}
 	return receipt

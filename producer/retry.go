@@ -48,7 +48,11 @@ func again(ctx context.Context, p *confirm.Publisher, sending *confirm.Message, 
 			break
 		}
 		wait, limit := pauses.Next(), sending.WriteLimit()
-		if !limit.IsZero() && time.Until(limit) < wait || !p.Pause(ctx, wait) {
+		if !limit.IsZero() && time.Until(limit) < wait {
+			break
+		}
+		if !p.Pause(ctx, wait) {
+			last = withEnd(ctx, last)
 			break
 		}
 	}
@@ -56,6 +60,14 @@ func again(ctx context.Context, p *confirm.Publisher, sending *confirm.Message, 
 		last = orArrived(last)
 	}
 	return maybeDuplicate, last
+}
+
+// withEnd adds to an error why nothing more was tried, if that is ctx.
+func withEnd(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	return fmt.Errorf("%w; nothing more was tried: %w", err, pause.Ended(ctx))
 }
 
 // orArrived returns the error of the last try of a message that may have arrived
