@@ -79,7 +79,7 @@ type view struct {
 	prefetch  int       // of the consumer; 0: there is none
 	first     int       // of one that begins
 	base      int       // of an open gate
-	bounded   bool      // base is smaller than it would be
+	bounded   bool      // there is a bound
 	room      hand.Room // for base
 	handled   int64     // messages so far
 	suspicion suspicion
@@ -87,7 +87,7 @@ type view struct {
 }
 
 // next returns the prefetch for now, 0 for no consumer, and whether another consumer is to have it. An
-// outage and a pause leave one message or none.
+// outage and a pause leave one message or none. It may begin a new measuring.
 //
 // The prefetch does not grow past keys while there is a bound, because messages have waited for too long, or
 // while messages come back that consumers may have died of: each crash would count against thousands, and
