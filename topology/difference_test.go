@@ -451,6 +451,9 @@ func TestOtherDamage(t *testing.T) {
 			*o = shown(plan)
 			o.queues["orders.wait.1"] = management.Form{Name: "orders.wait.1", Durable: true, Queue: management.Queue{Type: "classic"}}
 		}, "queue-arguments, differs, orders.wait.1", false},
+		{"a wait of no form, of a shard", v43, []Spec{Shards{Name: "bills", Count: 2, Waits: delay.Schedule{time.Minute}}}, func(o *observed) {
+			o.queues["bills.00.wait.1"] = management.Form{Name: "bills.00.wait.1", Durable: true, Queue: management.Queue{Type: "classic"}}
+		}, "queue-arguments, differs, bills.00.wait.1", false},
 		{"a queue beside that of a wait, which Declare does not look at", v43, []Spec{WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute}}}, func(o *observed) {
 			o.queues["orders.wait.1.9m"] = management.Form{Name: "orders.wait.1.9m", Durable: true, Queue: management.Queue{Type: "classic"}}
 		}, "queue-extra, extra, orders.wait.1.9m", true},
@@ -719,6 +722,9 @@ func TestNamesLikeOurs(t *testing.T) {
 		{"a queue of others named as a shard of a larger Count", []Spec{Shards{Name: "a", Count: 4}}, nil, func(o observed) {
 			o.queues["a.05"] = management.Form{Name: "a.05", Durable: true, Queue: management.Queue{Type: "classic"}}
 		}, "queue-extra, extra, a.05: find out who declared it", 0},
+		{"a work queue named as a wait of a shard", []Spec{Shards{Name: "a", Count: 4}}, []Spec{WorkQueue{Name: "a.00.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.00.wait.1: leave it", 0},
+		{"a work queue named as a wait of a shard, and of the plan", []Spec{Shards{Name: "a", Count: 4, Waits: minute}}, []Spec{WorkQueue{Name: "a.00.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.00.wait.1: leave it", 0},
+		{"a work queue named as a wait of a shard of a larger Count", []Spec{Shards{Name: "a", Count: 4}}, []Spec{WorkQueue{Name: "a.05.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.05.wait.1: leave it", 0},
 		{"a work queue named as two letters behind shards", []Spec{Shards{Name: "a", Count: 4}}, []Spec{WorkQueue{Name: "a.eu", Waits: minute}}, nil, "", 0},
 		{"a work queue named as an exchange", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.rehop.x", Waits: minute}}, nil, "", 0},
 		{"a work queue named as an exchange of lanes", []Spec{lanes("a")}, []Spec{WorkQueue{Name: "a.lanes.x", Waits: minute}}, nil, "", 0},
@@ -807,6 +813,15 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 				`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02`},
 		{"a wait of a shard of a larger Count", Shards{Name: "bills", Count: 2}, of(Shards{Name: "bills", Count: 3, Waits: minute}, "bills.02", "bills.02.wait.1"), part{"queue", "bills.02.wait.1"},
 			`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02.wait.1`},
+		{"a wait of no form, of a shard of a larger Count", Shards{Name: "bills", Count: 2, Waits: minute}, func(o observed) {
+			of(Shards{Name: "bills", Count: 3}, "bills.02")(o)
+			extra("bills.02.wait.1", nil)(o)
+		}, part{"queue", "bills.02.wait.1"},
+			"find out who declared it; if nobody else uses it, " + moved("bills.02.wait.1", "bills.02.rehop.return/bills.02@1") + "rabbitmqctl delete_queue bills.02.wait.1"},
+		{"a wait of no form, of a shard", Shards{Name: "bills", Count: 2, Waits: minute}, extra("bills.00.wait.1", nil), part{"queue", "bills.00.wait.1"},
+			"find out who declared it; declare, and start the consumers again, which then use that other queue; " + moved("bills.00.wait.1", "bills.00.rehop.return/bills.00@1") + "rabbitmqctl delete_queue bills.00.wait.1 and declare again"},
+		{"a wait of an earlier schedule, of a shard", Shards{Name: "bills", Count: 2, Waits: minute}, of(Shards{Name: "bills", Count: 2, Waits: delay.Schedule{time.Minute, time.Hour}}, "bills.00.wait.2"), part{"queue", "bills.00.wait.2"},
+			fmt.Sprintf(empty, "bills.00.wait.2") + "rabbitmqctl delete_queue bills.00.wait.2; or let topology.DeleteWaits do it"},
 		{"a wait of an earlier schedule", w, of(WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour}}, "orders.wait.2"), part{"queue", "orders.wait.2"},
 			fmt.Sprintf(empty, "orders.wait.2") + "rabbitmqctl delete_queue orders.wait.2; or let topology.DeleteWaits do it"},
 		{"a wait of an earlier schedule in the place of one of the plan", w, of(WorkQueue{Name: "orders", Waits: delay.Schedule{time.Hour}}, "orders.wait.1"), part{"queue", "orders.wait.1"},

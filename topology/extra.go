@@ -86,7 +86,7 @@ func (d *comparison) extraQueue(name string) {
 	switch count := d.countOf(owner); {
 	case count > 0 && !d.isShard(owner):
 		extra("not known: it has the name of a shard of a larger Count, and no shard has its form", "find out who declared it; a larger Count is refused while it is there")
-	case count > 0:
+	case count > 0 && (!isWait || isFormOfWait(owner, name, waitNumber, args)):
 		extra("none, while a consumer knows the larger Count: otherwise nobody handles messages in it",
 			fmt.Sprintf("consume the larger Count until the shards from number %d on and their waits are empty: %s; then %s", count, plannedQueue{Owner: owner, role: workRole}.emptied(d.have.vhost), deleteIt))
 	case isWorkQueue(name, args):
@@ -185,10 +185,10 @@ func takenOut(vhost, owner, name string, waitNumber int, args amqp.Table) string
 		ctl.Rehop("dlq move --all --to "+ctl.Quote(to), vhost, name), ctl.Empty(vhost, strconv.Quote(name)))
 }
 
-// countOf returns the Count of the shards that a queue has the name of one of, 0 if there are none.
+// countOf returns the Count of the Shards that would have a queue of this name with a larger Count, 0 if there are none.
 func (d *comparison) countOf(name string) int {
 	for _, s := range d.plan.shards {
-		if s.hasName(name) {
+		if s.hasName(name) && !slices.Contains(d.plan.owners(), name) {
 			return s.Count
 		}
 	}
