@@ -47,14 +47,19 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 		e.Argument = names[0]
 		e.Want, e.Have = argumentText(e.Argument, q.Args[e.Argument]), argumentText(e.Argument, have[e.Argument])
 	}
-	again := fmt.Sprintf("%s; then delete it (%s) and declare again", q.emptied(vhost), deleteQueue(vhost, q.Name))
+	isOther := (q.role == waitRole || q.role == letterRole) && isWorkQueue(q.Name, have)
+	emptied := q.emptied(vhost)
+	if isOther && q.role == waitRole { // no message of ours is in it
+		emptied = plannedQueue{Owner: q.Name, role: workRole}.emptied(vhost)
+	}
+	again := fmt.Sprintf("%s; then delete it (%s) and declare again", emptied, deleteQueue(vhost, q.Name))
 	spec := "WorkQueue"
 	if w != nil {
 		spec, _ = w.spec()
 	}
 	switch {
-	case (q.role == waitRole || q.role == letterRole) && isWorkQueue(q.Name, have):
-		e.Advice = "it is a work queue of its own: " + anotherName(q.Name)
+	case isOther:
+		e.Advice = fmt.Sprintf("it is a work queue of its own: %s; or, if nothing uses it any more, %s", anotherName(q.Name), again)
 	case q.role == waitRole && !isFormOfWait(q.Owner, q.Name, q.waitNumber, have): // nothing brings back what is in it
 		e.Advice = fmt.Sprintf("it does not fit the other waits of work queue %q: stop the consumers of %q; %s%s and declare again",
 			q.Owner, q.Owner, takenOut(vhost, q.Owner, q.Name, q.waitNumber, have), deleteQueue(vhost, q.Name))

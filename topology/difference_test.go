@@ -852,6 +852,14 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 		{"dead letters of an earlier form", Shards{Name: "bills", Count: 2}, extra("bills.00.dlq", nil), part{"queue", "bills.00.dlq"},
 			"(rehop dlq send --all bills.00.dlq), or take them out (rehop dlq drop --all --copy letters.jsonl bills.00.dlq) until rehop dlq import bills.00.dlq letters.jsonl brings them back; " +
 				`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "bills.00.dlq", twice, 10 s apart); then rabbitmqctl delete_queue bills.00.dlq`},
+		{"a work queue in the place of dead letters", w, of(WorkQueue{Name: "orders.dlq"}, "orders.dlq"), part{"queue", "orders.dlq"},
+			"give one of the two work queues another name; or, if nothing uses it any more, stop the consumers whose dead letters come here, and those of this queue; send its letters back (rehop dlq send --all orders.dlq), " +
+				"or take them out (rehop dlq drop --all --copy letters.jsonl orders.dlq) until rehop dlq import orders.dlq letters.jsonl brings them back; " +
+				`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "orders.dlq", twice, 10 s apart); then delete it (rabbitmqctl delete_queue orders.dlq) and declare again`},
+		{"a work queue in the place of a wait by carry", carried(time.Minute), of(WorkQueue{Name: "orders.wait.1"}, "orders.wait.1"), part{"queue", "orders.wait.1"},
+			`give one of the two work queues another name; or, if nothing uses it any more, stop what publishes to "orders.wait.1", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
+				`(rabbitmqctl list_queues name messages: 0 for "orders.wait.1" and each "orders.wait.1.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; ` +
+				"then delete it (rabbitmqctl delete_queue orders.wait.1) and declare again"},
 		{"an exchange between a work queue and its waits", w, func(o observed) {
 			o.exchanges["orders.rehop.return"] = management.Exchange{Name: "orders.rehop.return", Type: "fanout", Durable: true, Arguments: o.exchanges["orders.rehop.return"].Arguments}
 		}, part{"exchange", "orders.rehop.return"}, waits + ", when no message is delayed to it by its name any more; then delete it (curl -u USER -X DELETE http://HOST:15672/api/exchanges/%2F/orders.rehop.return) and declare again"},
