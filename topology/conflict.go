@@ -60,7 +60,7 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 	switch {
 	case isOther:
 		e.Advice = fmt.Sprintf("it is a work queue of its own: %s; or, if nothing uses it any more, %s", anotherName(q.Name), again)
-	case q.role == waitRole && !isFormOfWait(q.Owner, q.Name, q.waitNumber, have): // nothing brings back what is in it
+	case q.role == waitRole && (!isFormOfWait(q.Owner, q.Name, q.waitNumber, have) || q.Args["x-message-ttl"] != nil && isCarriedForm(have)): // nothing brings back what is in it
 		e.Advice = fmt.Sprintf("it does not fit the other waits of work queue %q: stop the consumers of %q; %s%s and declare again",
 			q.Owner, q.Owner, takenOut(vhost, q.Owner, q.Name, q.waitNumber, have), deleteQueue(vhost, q.Name))
 	case q.role == waitRole:

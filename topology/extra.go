@@ -93,6 +93,9 @@ func (d *comparison) extraQueue(name string) {
 		extra("none: it is a work queue of its own", "leave it; "+anotherName(name))
 	case !isWait:
 		extra("none: dead letters of an earlier form stay in it", plannedQueue{Name: name, role: letterRole}.emptied(d.have.vhost)+"; then "+deleteIt)
+	case isFormOfWait(owner, name, waitNumber, args) && isCarriedForm(args) && !d.carries(owner):
+		extra("messages in it do not come back: by the engine of this plan no consumer carries them, and none come to it",
+			"find out whether a consumer still carries them; if none does, "+takenOut(d.have.vhost, owner, name, waitNumber, args)+deleteIt)
 	case isFormOfWait(owner, name, waitNumber, args):
 		extra("none: messages in it come back as usual, and no new ones come", d.earlierWait(owner, name, waitNumber, args))
 	case name != route.WaitQueue(owner, waitNumber) || !d.hasWait(owner, waitNumber): // Declare neither looks at it nor leads anything to it
@@ -147,6 +150,18 @@ func (d *comparison) earlierWait(owner, name string, waitNumber int, args amqp.T
 	}
 	return fmt.Sprintf("nothing has to stop: when every consumer has been started since this schedule was declared, nothing new comes to it; wait until it is empty (%s); then %s; or let topology.DeleteWaits do it",
 		ctl.Empty(d.have.vhost, strconv.Quote(name)), deleteIt)
+}
+
+// carries reports whether consumers of a work queue carry the waits of other schedules: by the engine, or, without waits,
+// because the first wait of any schedule is carried.
+func (d *comparison) carries(owner string) bool {
+	return slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool {
+		if e.Queue != owner || len(e.Waits) > 0 {
+			return e.Queue == owner && e.Engine == EngineCarry
+		}
+		first, seen := d.have.queues[route.WaitQueue(owner, 1)]
+		return seen && isCarriedForm(declaredArguments(d.plan.Version, first, nil))
+	})
 }
 
 // foundBy returns the queue that consumers which carry look for only if there is one of this name, "" if there is none.
