@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -208,14 +209,22 @@ type beyond struct {
 
 func (b beyond) unread() bool { return b.messages > 0 && b.consumers == 0 }
 
-// shardsBeyond returns the shards that a larger Count has left, as far as the names tell and the
-// user may look.
+// shardsBeyond returns the shards that a larger Count has left, as far as names and wiring tell and
+// the user may look.
 func (s Shards) shardsBeyond(c *caller) (list []beyond, err error) {
 	for i := s.Count; i < maxShards; i++ {
 		name := s.queue(i)
 		q, exists, err := c.passive(name)
 		if err != nil || !exists {
 			return list, lookable(err)
+		}
+		dlx := WorkQueue{Name: name}.dlxExchange()
+		refused, err := c.do(func(ch *amqp.Channel) error { return lookForExchange(dlx, "").call(ch, false) })
+		if err != nil {
+			return nil, fmt.Errorf("topology: look at exchange %q: %w", dlx, err)
+		}
+		if refused != nil && ask.IsGone(refused) {
+			continue // a queue of others: each shard has its wiring
 		}
 		found := beyond{queue: name, consumers: q.Consumers, messages: q.Ready, in: name, unknown: q.Unknown}
 		if q.Unknown {
@@ -248,13 +257,16 @@ func lookable(err error) error {
 	return err
 }
 
+// unreadAdvice has two remedies: AMQP does not tell a shard from a work queue of its own.
+const unreadAdvice = "declare and consume the larger Count until they are done, and then the smaller one; or, if it is a work queue of its own, give it or the Shards another name"
+
 // unread returns an error if nobody would handle the messages of shards beyond Count.
 func (s Shards) unread(list []beyond) error {
 	var errs []error
 	for _, b := range list {
 		if b.unread() {
-			errs = append(errs, rehop.WithClass(fmt.Errorf("topology: Shards %q: Count is %d, and queue %q of a larger Count has messages (%d in %q) and no consumer: nobody would handle them; "+
-				"declare and consume the larger Count until they are done, and then the smaller one", shorten(s.Name), s.Count, b.queue, b.messages, b.in), rehop.ClassConfiguration))
+			errs = append(errs, rehop.WithClass(fmt.Errorf("topology: Shards %q: Count is %d, and queue %q of a larger Count has messages (%d in %q) and no consumer: nobody would handle them; %s",
+				shorten(s.Name), s.Count, b.queue, b.messages, b.in, unreadAdvice), rehop.ClassConfiguration))
 		}
 	}
 	return errors.Join(errs...)
@@ -271,7 +283,7 @@ func (c *caller) unread(all []Shards) (list []Difference, err error) {
 			if b.unread() {
 				list = append(list, Difference{Code: "shard-unread", Class: DriftDiffers, Kind: "queue", Name: b.queue, Expected: "no messages, or a consumer",
 					Found: fmt.Sprintf("%d messages in %q, and no consumer", b.messages, b.in), Effect: "nobody handles these messages, and topology.Declare returns an error",
-					Remedy: "declare and consume the larger Count until they are done, and then the smaller one"})
+					Remedy: unreadAdvice})
 			}
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/rehoptest"
@@ -190,6 +192,39 @@ func TestAnotherCountOfShards(t *testing.T) {
 				}
 				if _, exists := s.Broker.Queue("orders.02"); !exists {
 					s.Error("shard 02 is gone")
+				}
+			})
+		})
+	}
+}
+
+// A queue of others with the name of a shard of a larger Count. What has no wiring is no shard. By AMQP a work queue of its own
+// looks like one, so the error has both remedies.
+func TestAQueueNamedAsAShardOfALargerCount(t *testing.T) {
+	for _, tt := range []struct {
+		rule    string
+		declare func(s *server)
+		refused string
+	}{
+		{"a queue of others", func(s *server) { s.rawQueue("orders.03", amqp.Table{"x-queue-type": "classic"}) }, ""},
+		{"a work queue of its own", func(s *server) { s.declare(topology.WorkQueue{Name: "orders.03"}) },
+			`queue "orders.03" of a larger Count has messages (1 in "orders.03") and no consumer: nobody would handle them; ` +
+				"declare and consume the larger Count until they are done, and then the smaller one; or, if it is a work queue of its own, give it or the Shards another name"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			everyVersion(t, func(s *server) {
+				s.declare(shards(3))
+				tt.declare(s)
+				s.publish("orders.03")
+				plan, err := topology.DeclarePlan(s.Context(), s.conn, shards(3))
+				if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || !strings.HasSuffix(err.Error(), tt.refused)) {
+					s.Errorf("Declare: %v, want %q", err, tt.refused)
+				}
+				if notes := strings.Join(plan.Notes, "\n"); strings.Contains(notes, "larger Count") {
+					s.Errorf("Declare notes\n%s\nwant nothing of a larger Count", notes)
+				}
+				if drift, err := topology.Verify(s.Context(), s.conn, shards(3)); err != nil || drift.OK() != (tt.refused == "") {
+					s.Errorf("Declare is refused: %t, and Verify: %v\n%s", tt.refused != "", err, drift)
 				}
 			})
 		})
