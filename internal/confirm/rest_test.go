@@ -255,8 +255,9 @@ func TestAMessageThatComesAsTheWatchBeginsToRest(t *testing.T) {
 					s.Fatal(err)
 				}
 				s.broker.Refuse("open", true)
-				first := s.sendReported(s.Context(), to("open", "1"))
 				socket := newSlow(s.p.main.Load())
+				first := s.sendReported(s.Context(), to("open", "1"))
+				synctest.Wait() // else the broker may get it after the alarm, and tell of that too early
 				socket.ready <- func() {
 					s.broker.Block("low on memory")
 					s.p.Send(s.Context(), to("open", "the broker tells who publishes"))
