@@ -75,6 +75,7 @@ type collectedRedrive struct {
 	failures int    // in a row
 	shut     shut
 	doubted  int // letters of this replay that need a target
+	untried  int // letters of this replay whose targets take none
 	known    int // letters of this replay that were sent by an earlier process
 	sent     []string
 	noted    time.Time
@@ -170,7 +171,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	replay := func(q store.Query) (err error) {
 		for {
 			r.mu.Lock()
-			done, r.known, r.doubted = r.progress.Done, 0, 0
+			done, r.known, r.doubted, r.untried = r.progress.Done, 0, 0, 0
 			r.mu.Unlock()
 			if r.heed() {
 				return ErrRedriveStopped
@@ -180,7 +181,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 			r.settled(done, report)
 			r.mu.Unlock()
 			tried := report.Sent + report.Failed
-			if others = report.Matched - tried; options.Limit > 0 {
+			if others = report.Matched - tried - r.untried; options.Limit > 0 {
 				others = min(others, options.Limit-tried)
 				options.Limit -= report.Sent
 			}
@@ -203,7 +204,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		err = replay(q)
 	}
 	if err == nil {
-		err = r.shut.err()
+		err = r.shut.err(r.untried)
 	}
 	if err == nil && others > 0 {
 		r.progress.Note = noted(r.warning, fmt.Sprintf("%s in the hands of another process were left", count(others, "letter")))
@@ -572,7 +573,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
 	var try []string
-	known, numbers := 0, resend.Numbers(ctx)
+	known, untried, numbers := 0, 0, resend.Numbers(ctx)
 	for i, message := range messages {
 		keys[i] = identityOf(message, numbers[i])
 		receipts[i] = producer.Receipt{ID: message.ID}
@@ -581,8 +582,9 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 			known++
 			continue
 		}
-		if r.shut.leaves(topology.Address{Exchange: message.Exchange, RoutingKey: message.RoutingKey}, keys[i]) {
-			receipts[i].Err = r.shut.queues[message.RoutingKey]
+		if r.shut.leaves(topology.Address{Exchange: message.Exchange, RoutingKey: message.RoutingKey}) {
+			receipts[i].Err = resend.ErrUntried
+			untried++
 			continue
 		}
 		try = append(try, keys[i])
@@ -592,6 +594,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	}
 	r.mu.Lock()
 	r.known += known
+	r.untried += untried
 	r.mu.Unlock()
 	if len(r.book.past.sent) > 0 { // the replay goes on behind the canary
 		if err := r.canaryIsOver(); err != nil {

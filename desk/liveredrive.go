@@ -91,6 +91,7 @@ type liveRedrive struct {
 	counted   map[string]bool
 	matched   map[string]bool // identities that Progress.Matched counts
 	ended     map[string]bool // identities that it counts as failed, or as left out
+	untried   map[string]bool // identities whose targets take none
 	skipped   map[string]bool // letters that it counts as left out for a duplicate
 	canary    canary
 	answer    Answer // about letters that may have been sent when this process began
@@ -125,7 +126,7 @@ type liveRedrive struct {
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
 	r := &liveRedrive{
 		live: l, book: b, redrive: b.redrive, resumed: resumed, arrivals: make(chan *transfer, l.inFlight), tell: tell,
-		progress: b.past.progress, counted: map[string]bool{}, matched: map[string]bool{}, ended: map[string]bool{}, skipped: map[string]bool{},
+		progress: b.past.progress, counted: map[string]bool{}, matched: map[string]bool{}, ended: map[string]bool{}, skipped: map[string]bool{}, untried: map[string]bool{},
 		canary: canary{over: b.redrive.Canary == 0 || b.past.canaryOver},
 	}
 	if !r.canary.over && len(b.past.sent) > 0 { // it was sent, and the watch was cut off
@@ -225,7 +226,7 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 		case err == nil && !more && missing > 0:
 			return fmt.Errorf("desk: %s in the hands of an earlier process of this redrive did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter"))
 		case err == nil && !more:
-			return r.shut.err()
+			return r.shut.err(len(r.untried))
 		case err == nil:
 		case errors.Is(err, connection.ErrSessionLost) && !errors.Is(err, ErrTarget) && ctx.Err() == nil:
 			if lost++; r.progress.Done > before {

@@ -198,8 +198,9 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 		if r.redrive.To == nil && r.shut.shuts(r.failures) {
 			r.failures = 0
 			r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
-				leaves := r.shut.leaves(r.redrive.target(p.letter), p.identity)
+				leaves := r.shut.leaves(r.redrive.target(p.letter))
 				if leaves {
+					r.untried[p.identity] = true
 					delete(r.counted, p.identity)
 				}
 				return leaves

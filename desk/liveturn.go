@@ -306,7 +306,8 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		r.matched[identity] = true
 		r.progress.Matched++
 	}
-	if r.shut.leaves(r.redrive.target(l), identity) {
+	if r.shut.leaves(r.redrive.target(l)) {
+		r.untried[identity] = true
 		return nil
 	}
 	r.counted[identity] = true

@@ -17,7 +17,6 @@ type shut struct {
 
 	row   map[string]error // the queues that have refused the letters that failed last, one after the other
 	other bool             // some of these letters failed for another reason
-	left  map[string]bool  // letters that are not tried
 }
 
 // failed notes a letter that was to go to a target and has failed.
@@ -42,7 +41,7 @@ func (s *shut) shuts(failures int) bool {
 		return false
 	}
 	if s.queues == nil {
-		s.queues, s.left = map[string]error{}, map[string]bool{}
+		s.queues = map[string]error{}
 	}
 	for queue, err := range s.row {
 		s.queues[queue] = fmt.Errorf("%w: queue %q, one of those that refused %s in a row: %w", ErrTarget, queue, count(failures, "letter"), err)
@@ -52,22 +51,18 @@ func (s *shut) shuts(failures int) bool {
 }
 
 // leaves reports whether a letter is not tried, because its target takes none.
-func (s *shut) leaves(to topology.Address, identity string) bool {
-	if to.Exchange != "" || s.queues[to.RoutingKey] == nil {
-		return false
-	}
-	s.left[identity] = true
-	return true
+func (s *shut) leaves(to topology.Address) bool {
+	return to.Exchange == "" && s.queues[to.RoutingKey] != nil
 }
 
-// err returns why letters are left, nil if there is no such queue.
-func (s *shut) err() error {
+// err returns why so many letters were not tried, nil if there is no such queue.
+func (s *shut) err(untried int) error {
 	var errs []error
 	for _, queue := range slices.Sorted(maps.Keys(s.queues)) {
 		errs = append(errs, s.queues[queue])
 	}
-	if len(s.left) > 0 {
-		errs = append(errs, fmt.Errorf("desk: %s to such queues were not tried", count(len(s.left), "letter")))
+	if untried > 0 {
+		errs = append(errs, fmt.Errorf("desk: %s to such queues were not tried", count(untried, "letter")))
 	}
 	return errors.Join(errs...)
 }

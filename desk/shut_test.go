@@ -92,6 +92,26 @@ func TestAShardThatTakesNothingKeepsNoOtherCollectedLetters(t *testing.T) {
 		if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done != 3 || !strings.Contains(p.Error, `queue "bills.02"`) {
 			w.Errorf("%v: %+v, want the letters of the shards that are there sent", err, p)
 		}
+		left := len(queues) - p.Done - p.Failed
+		if p.Failed != 227 || p.Matched != len(queues) || p.Skipped != 0 || !strings.Contains(p.Error, fmt.Sprintf("%d letters to such queues were not tried", left)) {
+			w.Errorf("%+v, want the letters that were not tried in no other count", p)
+		}
+		untried := 0
+		for after := int64(0); ; {
+			entries, next, err := letters.Find(w.Context(), store.Query{Limit: 500, After: after})
+			must(w.T, err)
+			for _, one := range entries {
+				if one.Tries == 0 && one.TryError == "" && one.State == store.Held {
+					untried++
+				}
+			}
+			if after = next; next == 0 {
+				break
+			}
+		}
+		if untried != left {
+			w.Errorf("%d letters in the store are as they were, want the %d that were not tried", untried, left)
+		}
 		w.has("bills.00", 2)
 		w.has("bills.01", 1)
 		shards.Count = 4

@@ -153,10 +153,10 @@ func (r *replay) isBack(ctx context.Context) (bool, error) {
 }
 
 // unchanged are the results of entries that go back as they were.
-func unchanged(l leased) []result {
+func unchanged(entries []Entry, token string) []result {
 	var results []result
-	for _, one := range l.entries {
-		results = append(results, result{number: one.Number, token: l.token, state: one.State, next: one.Due})
+	for _, one := range entries {
+		results = append(results, result{number: one.Number, token: token, state: one.State, next: one.Due})
 	}
 	return results
 }
@@ -193,7 +193,7 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 		return 0, false, err
 	}
 	if ctx.Err() != nil {
-		return 0, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l)))
+		return 0, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l.entries, l.token)))
 	}
 	tried = len(l.entries) + len(l.broken)
 	if tried > 0 && tried < len(some) {
@@ -212,8 +212,7 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 	published, left := r.publish(ctx, l)
 	results = append(results, published...)
 	if len(left) > 0 {
-		l.entries = left
-		results = append(results, unchanged(l)...)
+		results = append(results, unchanged(left, l.token)...)
 		var again []int64
 		for _, one := range left {
 			again = append(again, one.Number)
@@ -264,6 +263,10 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 	refused := func(i int) bool { return entries[i].alone }
 	from := r.store.publishing(limited)
 	for i, receipt := range r.sender.Publish(resend.Numbered(from, numbers), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
+		if errors.Is(receipt.Err, resend.ErrUntried) {
+			results = append(results, unchanged(entries[i:i+1], l.token)...)
+			continue
+		}
 		v := verdict(entries[i], receipt, resend.Arrived(from, receipt, r.store.cfg.Name), math.MaxInt, 0, r.store.now())
 		r.report.LastID = receipt.ID
 		if !v.done {
