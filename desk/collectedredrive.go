@@ -76,6 +76,7 @@ type collectedRedrive struct {
 	shut     shut
 	doubted  int // letters of this replay that need a target
 	untried  int // letters of this replay whose targets take none
+	maybe    int // of these: an earlier process may have sent them, so that they keep their places in the limit
 	known    int // letters of this replay that were sent by an earlier process
 	sent     []string
 	noted    time.Time
@@ -171,7 +172,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	replay := func(q store.Query) (err error) {
 		for {
 			r.mu.Lock()
-			done, r.known, r.doubted, r.untried = r.progress.Done, 0, 0, 0
+			done, r.known, r.doubted, r.untried, r.maybe = r.progress.Done, 0, 0, 0, 0
 			r.mu.Unlock()
 			if r.heed() {
 				return ErrRedriveStopped
@@ -198,6 +199,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		first := q
 		if first.Numbers, err = r.begun(ctx, q); err == nil && len(first.Numbers) > 0 {
 			err = replay(first)
+			r.unanswered += r.maybe
 		}
 	}
 	if options.Limit, _ = r.left(); err == nil && (!bounded || options.Limit > 0) {
@@ -573,7 +575,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
 	var try []string
-	known, untried, numbers := 0, 0, resend.Numbers(ctx)
+	known, untried, maybe, numbers := 0, 0, 0, resend.Numbers(ctx)
 	for i, message := range messages {
 		keys[i] = identityOf(message, numbers[i])
 		receipts[i] = producer.Receipt{ID: message.ID}
@@ -585,6 +587,9 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 		if r.shut.leaves(topology.Address{Exchange: message.Exchange, RoutingKey: message.RoutingKey}) {
 			receipts[i].Err = resend.ErrUntried
 			untried++
+			if r.book.past.open[keys[i]] {
+				maybe++
+			}
 			continue
 		}
 		try = append(try, keys[i])
@@ -595,6 +600,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	r.mu.Lock()
 	r.known += known
 	r.untried += untried
+	r.maybe += maybe
 	r.mu.Unlock()
 	if len(r.book.past.sent) > 0 { // the replay goes on behind the canary
 		if err := r.canaryIsOver(); err != nil {

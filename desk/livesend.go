@@ -197,19 +197,27 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 	if r.failures >= failuresInARow && r.flying == 0 { // then the number is known
 		if r.redrive.To == nil && r.shut.shuts(r.failures) {
 			r.failures = 0
-			r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
-				leaves := r.shut.leaves(r.redrive.target(p.letter))
-				if leaves {
-					r.untried[p.identity] = true
-					delete(r.counted, p.identity)
-				}
-				return leaves
-			})
+			r.leaveUntried()
 			return nil
 		}
 		return fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), r.refused)
 	}
 	return nil
+}
+
+// leaveUntried takes away what was to be sent to queues that take none.
+func (r *liveRedrive) leaveUntried() {
+	r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
+		leaves := r.shut.leaves(r.redrive.target(p.letter))
+		if leaves {
+			r.untried[p.identity] = true
+			delete(r.counted, p.identity)
+			if r.book.past.open[p.key] {
+				r.unanswered++ // it may have been sent, and keeps its place in the limit
+			}
+		}
+		return leaves
+	})
 }
 
 // passes reports whether the canary's time is over now, and it has not come back.

@@ -124,3 +124,69 @@ func TestAShardThatTakesNothingKeepsNoOtherCollectedLetters(t *testing.T) {
 		w.has("bills.03", 27)
 	})
 }
+
+// deadBills puts letters into a dead-letter queue of shards of which only the first exists, or into a store.
+func deadBills(w *fixture, collected bool, queues []string) Source {
+	w.Helper()
+	must(w.T, topology.Declare(w.Context(), w.conn, topology.Shards{Name: "bills", Count: 1}))
+	if !collected {
+		for i, queue := range queues {
+			_, err := w.broker.Publish(rehoptest.Message{RoutingKey: "bills.dlq", Publishing: amqp.Publishing{MessageId: fmt.Sprint("m-", i), DeliveryMode: amqp.Persistent,
+				Headers: amqp.Table{"x-rehop-queue": queue, "x-rehop-cause": "exhausted"}}})
+			must(w.T, err)
+		}
+		live, err := NewLive(w.conn, "bills.dlq", LiveConfig{Journal: w.journal})
+		must(w.T, err)
+		return live
+	}
+	db, err := sqlite.Open(filepath.Join(w.TempDir(), "letters.db"))
+	must(w.T, err)
+	w.Cleanup(func() { must(w.T, db.Close()) })
+	letters, err := store.Open(w.Context(), db, store.SQLite, store.Config{})
+	must(w.T, err)
+	for i, queue := range queues {
+		d := &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: queue, Queue: "bills.dlq"}
+		d.History.Queue, d.History.Failure = queue, xdeath.Failure{Cause: rehop.CauseExhausted}
+		must(w.T, letters.Collect(w.Context(), d))
+	}
+	time.Sleep(time.Second)
+	source, err := NewCollected(letters, w.conn, CollectedConfig{Journal: w.journal})
+	must(w.T, err)
+	return source
+}
+
+// onBoth runs a test on letters in a queue, and on collected ones.
+func onBoth(t *testing.T, queues []string, do func(w *fixture, source Source)) {
+	for _, collected := range []bool{false, true} {
+		t.Run(map[bool]string{false: "live", true: "collected"}[collected], func(t *testing.T) {
+			inBubble(t, "4.3", func(w *fixture) { do(w, deadBills(w, collected, queues)) })
+		})
+	}
+}
+
+// Letters that are not tried are none of those that Limit and Rate count.
+func TestLimitAndRateCountLettersThatAreTried(t *testing.T) {
+	queues := append(slices.Repeat([]string{"bills.07"}, 400), slices.Repeat([]string{"bills.00"}, 300)...)
+	for _, tt := range []struct {
+		rule  string
+		limit int
+		rate  float64
+	}{
+		{"a limit", 250, 0},
+		{"a limit and a rate", 40, 10},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onBoth(t, queues, func(w *fixture, source Source) {
+				began := time.Now()
+				p, err := source.Execute(w.Context(), Redrive{Action: Send, All: true, Limit: tt.limit, Rate: tt.rate}, nil)
+				if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done == 0 || p.Done+p.Failed != tt.limit || p.Skipped != 0 {
+					w.Errorf("%v: %+v, want as many tried as the limit says", err, p)
+				}
+				w.has("bills.00", p.Done)
+				if took, want := time.Since(began).Seconds(), float64(tt.limit)/max(tt.rate, 1); tt.rate > 0 && (took < want*0.7 || took > want*1.3) {
+					w.Errorf("%v letters a second took %.1f s, want about %.1f", tt.rate, took, want)
+				}
+			})
+		})
+	}
+}

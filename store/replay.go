@@ -209,7 +209,8 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 	if len(l.entries) > 0 {
 		r.number = l.entries[len(l.entries)-1].Number
 	}
-	published, left := r.publish(ctx, l)
+	published, left, untried := r.publish(ctx, l)
+	tried -= untried
 	results = append(results, published...)
 	if len(left) > 0 {
 		results = append(results, unchanged(left, l.token)...)
@@ -234,8 +235,8 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 
 // publish publishes entries and returns a result for each, except for the last ones that
 // are left because Edit has taken too long: somebody else might have their lease when they
-// arrive.
-func (r *replay) publish(ctx context.Context, l leased) (results []result, left []Entry) {
+// arrive. Of the others so many were not tried, see resend.ErrUntried.
+func (r *replay) publish(ctx context.Context, l leased) (results []result, left []Entry, untried int) {
 	var entries []Entry
 	var messages []producer.Message
 	var numbers []int64
@@ -256,7 +257,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 		entries, messages, numbers = append(entries, one), append(messages, m), append(numbers, one.Number)
 	}
 	if len(messages) == 0 {
-		return results, left
+		return results, left, 0
 	}
 	limited, cancel := context.WithTimeout(ctx, min(replayLease/2, l.until.Sub(r.store.now())-resend.Drain-settling))
 	defer cancel()
@@ -265,6 +266,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 	for i, receipt := range r.sender.Publish(resend.Numbered(from, numbers), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
 		if errors.Is(receipt.Err, resend.ErrUntried) {
 			results = append(results, unchanged(entries[i:i+1], l.token)...)
+			untried++
 			continue
 		}
 		v := verdict(entries[i], receipt, resend.Arrived(from, receipt, r.store.cfg.Name), math.MaxInt, 0, r.store.now())
@@ -279,7 +281,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 		v.token = l.token
 		results = append(results, v)
 	}
-	return results, left
+	return results, left, untried
 }
 
 // kept is the result of an entry that was not published: a person decides what becomes
