@@ -253,7 +253,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	past := r.book.past
 	key := r.keyOf(digest)
 	doubt, matches := past.sent[key], r.redrive.Filter.Matches(l)
-	leaves := r.shut.leaves(r.redrive.target(l))
+	leaves := r.outcomes.leaves(r.redrive.target(l))
 	if !matches && !r.redrive.Look.IsZero() {
 		return nil // a look has no room for it: that of its digest is for a letter that is like it
 	}

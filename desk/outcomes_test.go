@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/sqlite"
@@ -34,7 +35,7 @@ func bills(w *fixture) (shards topology.Shards, queues []string) {
 	return shards, queues
 }
 
-// A shard that is gone, or full, keeps no letter of another shard in its place. After ten failures no letter of it is tried.
+// A shard that is gone, or full, keeps no letter of another shard in its place. Once it has refused ten, no letter of it is tried.
 func TestAShardThatTakesNothingKeepsNoOtherLetters(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		shards, queues := bills(w)
@@ -46,10 +47,10 @@ func TestAShardThatTakesNothingKeepsNoOtherLetters(t *testing.T) {
 		live, err := NewLive(w.conn, "bills.dlq", LiveConfig{Journal: w.journal})
 		must(w.T, err)
 		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
-		if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done != 3 || p.Failed != failuresInARow || p.Skipped != 0 || p.Matched != 60 {
+		if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done != 3 || p.Failed != 2*failuresInARow || p.Skipped != 0 || p.Matched != 60 {
 			w.Errorf("%v: %+v, want the letters of the shards that are there sent", err, p)
 		}
-		for _, want := range []string{`queue "bills.02"`, `queue "bills.03"`, "47 letters to such queues were not tried"} {
+		for _, want := range []string{`queues "bills.02", "bills.03" refused 20 letters`, "37 letters to such queues were not tried"} {
 			if !strings.Contains(p.Error, want) {
 				w.Errorf("no %q in %s", want, p.Error)
 			}
@@ -89,11 +90,11 @@ func TestAShardThatTakesNothingKeepsNoOtherCollectedLetters(t *testing.T) {
 		collected, err := NewCollected(letters, w.conn, CollectedConfig{Journal: w.journal})
 		must(w.T, err)
 		p, err := collected.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
-		if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done != 3 || !strings.Contains(p.Error, `queue "bills.02"`) {
+		if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done != 3 || !strings.Contains(p.Error, `queues "bills.02", "bills.03" refused 20 letters`) {
 			w.Errorf("%v: %+v, want the letters of the shards that are there sent", err, p)
 		}
 		left := len(queues) - p.Done - p.Failed
-		if p.Failed != 227 || p.Matched != len(queues) || p.Skipped != 0 || !strings.Contains(p.Error, fmt.Sprintf("%d letters to such queues were not tried", left)) {
+		if p.Failed != 2*failuresInARow || p.Matched != len(queues) || p.Skipped != 0 || !strings.Contains(p.Error, fmt.Sprintf("%d letters to such queues were not tried", left)) {
 			w.Errorf("%+v, want the letters that were not tried in no other count", p)
 		}
 		untried := 0
@@ -179,7 +180,7 @@ func TestLimitAndRateCountLettersThatAreTried(t *testing.T) {
 			onBoth(t, queues, func(w *fixture, source Source) {
 				began := time.Now()
 				p, err := source.Execute(w.Context(), Redrive{Action: Send, All: true, Limit: tt.limit, Rate: tt.rate}, nil)
-				if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done == 0 || p.Done+p.Failed != tt.limit || p.Skipped != 0 {
+				if !errors.Is(err, ErrTarget) || p.State != Failed || p.Failed != failuresInARow || p.Done+p.Failed != tt.limit || p.Skipped != 0 {
 					w.Errorf("%v: %+v, want as many tried as the limit says", err, p)
 				}
 				w.has("bills.00", p.Done)
@@ -188,5 +189,121 @@ func TestLimitAndRateCountLettersThatAreTried(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Where ever more queues refuse letters, the redrive ends, and its error names some of them.
+func TestTooManyQueuesThatRefuseEndARedrive(t *testing.T) {
+	var queues []string
+	for i := range 300 {
+		queues = append(queues, fmt.Sprintf("gone.%03d", i))
+	}
+	queues = append(queues, "bills.00")
+	texts := map[string]bool{}
+	onBoth(t, queues, func(w *fixture, source Source) {
+		p, err := source.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
+		if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done != 0 || p.Failed != refusingQueues || p.Skipped != 0 {
+			w.Errorf("%v: %+v, want an end", err, p)
+		}
+		if want := `queues "gone.000", "gone.001", "gone.002", "gone.003", "gone.004" and 95 more refused 100 letters`; !strings.Contains(p.Error, want) || len(p.Error) > 1000 {
+			w.Errorf("%q, want %q in it", p.Error, want)
+		}
+		texts[p.Error] = true
+		w.has("bills.00", 0)
+	})
+	if len(texts) != 1 {
+		t.Errorf("%v, want one text for letters in a queue and in a store", texts)
+	}
+}
+
+// A queue gets no more letters for what other queues have refused.
+func TestAQueueIsShutByItsOwnRefusals(t *testing.T) {
+	var queues []string
+	for i := range 90 {
+		queues = append(queues, fmt.Sprintf("gone.%02d", i), "gone.00")
+	}
+	queues = append(queues, "bills.00")
+	texts := map[string]bool{}
+	onBoth(t, queues, func(w *fixture, source Source) {
+		p, err := source.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
+		if !errors.Is(err, ErrTarget) || p.State != Failed || p.Done != 1 || p.Failed != failuresInARow+89 || p.Matched != 181 {
+			w.Errorf("%v: %+v, want one letter of each of 89 queues tried", err, p)
+		}
+		if !strings.Contains(p.Error, `queue "gone.00" refused 10 letters`) || !strings.Contains(p.Error, "81 letters to such queues were not tried") {
+			w.Errorf("%q, want the queue that refused ten, and no other", p.Error)
+		}
+		texts[p.Error] = true
+	})
+	if len(texts) != 1 {
+		t.Errorf("%v, want one text for letters in a queue and in a store", texts)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	queue := func(name string) topology.Address { return topology.Address{RoutingKey: name} }
+	type step struct {
+		to  topology.Address
+		err error // nil: it was taken
+		n   int
+	}
+	late := errors.New("no answer")
+	full, missing := fmt.Errorf("full: %w", confirm.ErrNacked), fmt.Errorf("missing: %w", confirm.ErrReturned)
+	exchange := topology.Address{Exchange: "shop", RoutingKey: "a"}
+	for _, tt := range []struct {
+		rule    string
+		one     bool
+		steps   []step
+		shut    int
+		ends    string // empty: it goes on
+		untried string // of err
+	}{
+		{"nine refusals are too few", false, []step{{queue("a"), missing, 9}}, 0, "", ""},
+		{"ten shut the queue", false, []step{{queue("a"), full, 10}}, 1, "", `queue "a" refused 10 letters, for one: full`},
+		{"a letter that is taken between begins a new count", false, []step{{queue("a"), full, 9}, {queue("a"), nil, 1}, {queue("a"), full, 9}}, 0, "", ""},
+		{"one that another queue takes does not", false, []step{{queue("a"), full, 9}, {queue("b"), nil, 1}, {queue("a"), full, 1}}, 1, "", `queue "a" refused 10 letters`},
+		{"a queue that takes a late one stays shut", false, []step{{queue("a"), full, 10}, {queue("a"), nil, 1}}, 1, "", `queue "a" refused 10 letters`},
+		{"other failures end the redrive", false, []step{{queue("a"), late, 10}}, 0, "10 letters in a row, the last: no answer", ""},
+		{"also of several targets", false, []step{{queue("a"), late, 5}, {exchange, missing, 5}}, 0, "10 letters in a row, the last: missing", ""},
+		{"refusals between are counted", false, []step{{queue("a"), late, 5}, {queue("b"), full, 2}, {queue("a"), late, 5}}, 0, "12 letters in a row, the last: no answer", ""},
+		{"a letter that is taken begins a new row", false, []step{{queue("a"), late, 9}, {queue("b"), nil, 1}, {queue("a"), late, 9}}, 0, "", ""},
+		{"with one target its refusals end the redrive", true, []step{{queue("a"), missing, 10}}, 0, "10 letters in a row, the last: missing", ""},
+	} {
+		o := outcomes{one: tt.one}
+		for _, s := range tt.steps {
+			for range s.n {
+				if o.sent(s.to); s.err == nil {
+					o.taken(s.to)
+				} else {
+					o.failed(s.to, s.err)
+				}
+			}
+		}
+		if o.shut != tt.shut || o.ending() != (tt.ends != "") {
+			t.Errorf("%s: %+v", tt.rule, o)
+		}
+		for _, text := range []struct {
+			is   error
+			want string
+		}{{o.end(), tt.ends}, {o.err(0), tt.untried}} {
+			if (text.is != nil) != (text.want != "") || text.is != nil && (!errors.Is(text.is, ErrTarget) || !strings.Contains(text.is.Error(), text.want)) {
+				t.Errorf("%s: %v, want %q", tt.rule, text.is, text.want)
+			}
+		}
+	}
+}
+
+// However many targets a redrive has, what it knows of them is bounded, and a queue that has refused is not forgotten.
+func TestWhatIsKnownOfTargetsIsBounded(t *testing.T) {
+	var o outcomes
+	refusing := topology.Address{RoutingKey: "refusing"}
+	o.sent(refusing)
+	o.failed(refusing, confirm.ErrReturned)
+	for i := range 3 * knownTargets {
+		to := topology.Address{RoutingKey: fmt.Sprint(i)}
+		o.sent(to)
+		o.taken(to)
+	}
+	if len(o.targets) > knownTargets || o.targets[refusing] == nil || o.refusing != 1 {
+		t.Errorf("%d targets are known, %d refuse", len(o.targets), o.refusing)
 	}
 }
