@@ -72,16 +72,17 @@ type collectedRedrive struct {
 	mu       sync.Mutex
 	progress Progress
 	warning  string // begins Progress.Note
-	failures int    // in a row
-	shut     shut
+	outcomes outcomes
 	doubted  int // letters of this replay that need a target
+	untried  int // letters of this replay whose targets take none
+	maybe    int // of these: an earlier process may have sent them, so that they keep their places in the limit
 	known    int // letters of this replay that were sent by an earlier process
 	sent     []string
 	noted    time.Time
 }
 
 func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
-	r := &collectedRedrive{source: c, book: b, redrive: b.redrive, resumed: resumed, tell: tell, progress: b.past.progress}
+	r := &collectedRedrive{source: c, book: b, redrive: b.redrive, resumed: resumed, tell: tell, outcomes: outcomes{one: b.redrive.To != nil}, progress: b.past.progress}
 	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
 	if b.redrive.Action != Drop { // whose letters are counted when they are gone
 		r.progress.Done = len(b.past.sent)
@@ -170,7 +171,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	replay := func(q store.Query) (err error) {
 		for {
 			r.mu.Lock()
-			done, r.known, r.doubted = r.progress.Done, 0, 0
+			done, r.known, r.doubted, r.untried, r.maybe = r.progress.Done, 0, 0, 0, 0
 			r.mu.Unlock()
 			if r.heed() {
 				return ErrRedriveStopped
@@ -180,7 +181,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 			r.settled(done, report)
 			r.mu.Unlock()
 			tried := report.Sent + report.Failed
-			if others = report.Matched - tried; options.Limit > 0 {
+			if others = report.Matched - tried - r.untried; options.Limit > 0 {
 				others = min(others, options.Limit-tried)
 				options.Limit -= report.Sent
 			}
@@ -197,13 +198,14 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		first := q
 		if first.Numbers, err = r.begun(ctx, q); err == nil && len(first.Numbers) > 0 {
 			err = replay(first)
+			r.unanswered += r.maybe
 		}
 	}
 	if options.Limit, _ = r.left(); err == nil && (!bounded || options.Limit > 0) {
 		err = replay(q)
 	}
 	if err == nil {
-		err = r.shut.err()
+		err = r.outcomes.err(r.untried)
 	}
 	if err == nil && others > 0 {
 		r.progress.Note = noted(r.warning, fmt.Sprintf("%s in the hands of another process were left", count(others, "letter")))
@@ -566,12 +568,12 @@ type marking struct {
 	publisher *confirm.Publisher
 }
 
-// PublishAll is that of store.Publisher.
+// PublishAll is that of store.Publisher. It sends as many together as outcomes has room for.
 func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error) {
 	r := m.redrive
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
-	var try []string
+	var rest []int
 	known, numbers := 0, resend.Numbers(ctx)
 	for i, message := range messages {
 		keys[i] = identityOf(message, numbers[i])
@@ -581,14 +583,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 			known++
 			continue
 		}
-		if r.shut.leaves(topology.Address{Exchange: message.Exchange, RoutingKey: message.RoutingKey}, keys[i]) {
-			receipts[i].Err = r.shut.queues[message.RoutingKey]
-			continue
-		}
-		try = append(try, keys[i])
-		if r.book.past.open[keys[i]] {
-			r.book.past.again[keys[i]] = true
-		}
+		rest = append(rest, i)
 	}
 	r.mu.Lock()
 	r.known += known
@@ -598,16 +593,60 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 			return nil, err
 		}
 	}
+	target := func(i int) topology.Address {
+		return topology.Address{Exchange: messages[i].Exchange, RoutingKey: messages[i].RoutingKey}
+	}
+	for {
+		rest = slices.DeleteFunc(rest, func(i int) bool {
+			leaves := r.outcomes.leaves(target(i))
+			if leaves {
+				receipts[i].Err = resend.ErrUntried
+				r.leaveUntried(keys[i])
+			}
+			return leaves
+		})
+		err := r.outcomes.end()
+		if err == nil && len(rest) == 0 {
+			return receipts, nil
+		}
+		if err == nil {
+			var now []int
+			for _, place := range slices.Backward(r.outcomes.some(len(rest), replayWindow, 0, func(n int) topology.Address { return target(rest[n]) })) {
+				now, rest = append(now, rest[place]), slices.Delete(rest, place, place+1)
+			}
+			slices.Reverse(now)
+			err = m.publish(ctx, messages, now, keys, receipts)
+		}
+		if err != nil {
+			for i := range receipts {
+				if receipts[i].Place == "" && receipts[i].Err == nil {
+					receipts[i].Err = resend.ErrUntried
+				}
+			}
+			r.stop(err)
+			return receipts, nil
+		}
+	}
+}
+
+// publish publishes messages, and notes what becomes of each.
+func (m *marking) publish(ctx context.Context, messages []producer.Message, places []int, keys []string, receipts []producer.Receipt) error {
+	r := m.redrive
+	var try []string
+	for _, i := range places {
+		try = append(try, keys[i])
+		if r.book.past.open[keys[i]] {
+			r.book.past.again[keys[i]] = true
+		}
+	}
 	if err := r.book.write(entry{Try: try}); err != nil {
-		return nil, err
+		return err
 	}
 	var batch []*confirm.Message
-	for i, message := range messages {
-		if receipts[i].Place != "" || receipts[i].Err != nil {
-			continue
-		}
-		exchange, key, p := m.publishing(message)
+	for _, i := range places {
+		exchange, key, p := m.publishing(messages[i])
 		batch = append(batch, &confirm.Message{Exchange: exchange, RoutingKey: key, Publishing: p, Number: i, Timeout: sendTimeout})
+		r.outcomes.sent(topology.Address{Exchange: exchange, RoutingKey: key})
 	}
 	m.publisher.Send(ctx, batch...)
 	for _, one := range batch {
@@ -616,10 +655,8 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	var e entry
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var last error
 	for _, one := range batch {
-		receipt := &receipts[one.Number]
-		key := keys[one.Number]
+		receipt, key, to := &receipts[one.Number], keys[one.Number], topology.Address{Exchange: one.Exchange, RoutingKey: one.RoutingKey}
 		if receipt.Err == nil {
 			receipt.Place = producer.PlaceQueue
 			if one.Repeated {
@@ -627,13 +664,10 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 			}
 			receipt.MaybeDuplicate = r.book.past.again[key]
 			e.Sent = append(e.Sent, key)
-			r.failures = 0
-			r.shut.served()
+			r.outcomes.taken(to)
 			continue
 		}
-		last = receipt.Err
-		r.failures++
-		r.shut.failed(topology.Address{Exchange: one.Exchange, RoutingKey: one.RoutingKey}, receipt.Err)
+		r.outcomes.failed(to, receipt.Err)
 		if errors.Is(receipt.Err, confirm.ErrUnconfirmed) {
 			r.book.past.open[key] = true
 		} else if !r.book.past.open[key] {
@@ -645,14 +679,17 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	}
 	r.progress.MaybeDuplicate = r.book.past.twice()
 	r.sent = append(r.sent, e.Sent...)
-	switch {
-	case r.failures < failuresInARow:
-	case r.redrive.To == nil && r.shut.shuts(r.failures):
-		r.failures = 0
-	default:
-		r.stop(fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), last))
+	return r.book.write(e)
+}
+
+// leaveUntried counts a letter whose target takes none.
+func (r *collectedRedrive) leaveUntried(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.untried++
+	if r.book.past.open[key] {
+		r.maybe++
 	}
-	return receipts, r.book.write(e)
 }
 
 // publishing returns what is published for a message that a replay sends.

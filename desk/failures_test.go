@@ -102,8 +102,8 @@ func TestARedriveAsksAgainAfterTenFailures(t *testing.T) {
 		{"all have failed, in an earlier turn", false, 10, 0, 1},
 		{"the target has taken one", true, 0, 100, 28},
 	} {
-		r := &liveRedrive{live: &Live{inFlight: inFlight}, serves: tt.serves, failures: tt.failures, flying: tt.flying}
-		if got := r.capacity(); got != tt.expect {
+		o := outcomes{serves: tt.serves, row: tt.failures}
+		if got := o.capacity(inFlight, tt.flying); got != tt.expect {
 			t.Errorf("%s: %d more may be sent, want %d", tt.rule, got, tt.expect)
 		}
 	}

@@ -17,8 +17,6 @@ const (
 	// inFlight is how many letters are under way at a time: as many may be doubled
 	// by a process that dies.
 	inFlight = 128
-	// failuresInARow end a redrive, or the sending to the queues that have refused these letters: the target takes nothing.
-	failuresInARow = 10
 	// turnLength is how long letters are held before they are handed back and taken
 	// again. A broker takes them away after its consumer timeout, 30 min.
 	turnLength = 10 * time.Minute
@@ -81,16 +79,14 @@ type liveRedrive struct {
 	progress  Progress
 	next      time.Time // when the next transfer is due, with Redrive.Rate
 	soonest   time.Time // it is not sent before, however late the redrive is
-	failures  int       // in a row
-	serves    bool      // the target has taken the last letter
-	refused   error     // of the last letter that it has not taken
-	shut      shut
+	outcomes  outcomes
 	expected  int  // letters that were in hand when the session before was lost
 	elsewhere int  // letters of the last turn that were counted and did not come
 	others    bool // the queue had other consumers, which took them
 	counted   map[string]bool
 	matched   map[string]bool // identities that Progress.Matched counts
 	ended     map[string]bool // identities that it counts as failed, or as left out
+	untried   map[string]bool // identities whose targets take none
 	skipped   map[string]bool // letters that it counts as left out for a duplicate
 	canary    canary
 	answer    Answer // about letters that may have been sent when this process began
@@ -117,6 +113,8 @@ type liveRedrive struct {
 
 	firstSeen []string // digests of letters that are not in the journal yet
 
+	unjudged bool // letters of this turn were not looked at, because others had reached the limit
+
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known
 	room       room
@@ -125,8 +123,8 @@ type liveRedrive struct {
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
 	r := &liveRedrive{
 		live: l, book: b, redrive: b.redrive, resumed: resumed, arrivals: make(chan *transfer, l.inFlight), tell: tell,
-		progress: b.past.progress, counted: map[string]bool{}, matched: map[string]bool{}, ended: map[string]bool{}, skipped: map[string]bool{},
-		canary: canary{over: b.redrive.Canary == 0 || b.past.canaryOver},
+		progress: b.past.progress, counted: map[string]bool{}, matched: map[string]bool{}, ended: map[string]bool{}, skipped: map[string]bool{}, untried: map[string]bool{},
+		outcomes: outcomes{one: b.redrive.To != nil}, canary: canary{over: b.redrive.Canary == 0 || b.past.canaryOver},
 	}
 	if !r.canary.over && len(b.past.sent) > 0 { // it was sent, and the watch was cut off
 		r.canary.until = time.Now().Add(b.redrive.Canary)
@@ -225,7 +223,7 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 		case err == nil && !more && missing > 0:
 			return fmt.Errorf("desk: %s in the hands of an earlier process of this redrive did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter"))
 		case err == nil && !more:
-			return r.shut.err()
+			return r.outcomes.err(len(r.untried))
 		case err == nil:
 		case errors.Is(err, connection.ErrSessionLost) && !errors.Is(err, ErrTarget) && ctx.Err() == nil:
 			if lost++; r.progress.Done > before {

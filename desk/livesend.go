@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/topology"
 )
 
 // canary is the first letter of a redrive with Redrive.Canary.
@@ -29,24 +30,38 @@ func (r *liveRedrive) wait() time.Duration {
 	return 0
 }
 
-// capacity is how many more letters may be under way. Before the target has taken one, and after
-// it has refused one, no more are than end the redrive if it takes none.
-func (r *liveRedrive) capacity() int {
-	n := r.live.inFlight - r.flying
-	if !r.serves {
-		n = min(n, max(failuresInARow-r.failures, 1)-r.flying)
-	}
-	return n
-}
-
 // group returns how many letters may be sent now, but for the rate. They are sent in groups, each
 // of which is synced to the journal: when none is under way, or half as many as may be.
 func (r *liveRedrive) group() int {
-	n := min(len(r.pending), r.capacity())
+	if r.flying > 0 && r.outcomes.ending() {
+		return 0
+	}
+	n := len(r.outcomes.some(len(r.pending), r.live.inFlight, r.flying, func(i int) topology.Address { return r.redrive.target(r.pending[i].letter) }))
 	if r.redrive.Rate == 0 && r.flying > 0 && n < r.live.inFlight/2 {
 		return 0
 	}
 	return n
+}
+
+// pick takes the first n letters that may be sent now.
+func (r *liveRedrive) pick(n int) []*transfer {
+	places := r.outcomes.some(len(r.pending), r.live.inFlight, r.flying, func(i int) topology.Address { return r.redrive.target(r.pending[i].letter) })[:n]
+	transfers := make([]*transfer, n)
+	for i, place := range places {
+		transfers[i] = r.pending[place]
+	}
+	if places[n-1] == n-1 { // nearly always
+		r.pending = r.pending[n:]
+		return transfers
+	}
+	var rest []*transfer
+	for i, p := range r.pending {
+		if _, picked := slices.BinarySearch(places, i); !picked {
+			rest = append(rest, p)
+		}
+	}
+	r.pending = rest
+	return transfers
 }
 
 // send sends what may be sent now. Somebody may have asked for a stop since the last group.
@@ -83,8 +98,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 		r.stop(ErrRedriveStopped)
 		return
 	}
-	transfers := r.pending[:n]
-	r.pending = r.pending[n:]
+	transfers := r.pick(n)
 	keys := make([]string, n)
 	for i, p := range transfers {
 		keys[i] = p.key
@@ -98,6 +112,9 @@ func (r *liveRedrive) send(ctx context.Context) {
 		}
 	}
 	r.flying += n
+	for _, p := range transfers {
+		r.outcomes.sent(r.redrive.target(p.letter))
+	}
 	r.at("matched")
 	seen := r.firstSeen
 	r.firstSeen = nil
@@ -128,6 +145,7 @@ func (r *liveRedrive) land(p *transfer) error {
 	}
 	var e entry
 	for _, p := range transfers {
+		to := r.redrive.target(p.letter)
 		r.progress.LastID = p.letter.Publishing.MessageId
 		switch {
 		case p.err == nil:
@@ -137,14 +155,15 @@ func (r *liveRedrive) land(p *transfer) error {
 			if p.twice {
 				r.book.past.again[p.key] = true
 			}
-			r.failures, r.serves = 0, true
-			r.shut.served()
+			r.outcomes.taken(to)
 		case hasNoTarget(p.err):
+			r.outcomes.untold(to)
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
 			r.ended[p.identity] = true
 			r.leave(p.err.Error())
 		case rehop.ClassOf(p.err) == rehop.ClassTransient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
+			r.outcomes.untold(to)
 			p.tries++
 			if errors.Is(p.err, confirm.ErrUnconfirmed) {
 				r.book.past.open[p.key] = true
@@ -159,10 +178,10 @@ func (r *liveRedrive) land(p *transfer) error {
 			r.progress.Failed++
 			r.ended[p.identity] = true
 			r.progress.Error = p.err.Error()
-			if !isUnsendable(p.err) {
-				r.failures++
-				r.serves, r.refused = false, p.err
-				r.shut.failed(r.redrive.target(p.letter), p.err)
+			if isUnsendable(p.err) {
+				r.outcomes.untold(to)
+			} else {
+				r.outcomes.failed(to, p.err)
 			}
 		}
 	}
@@ -194,21 +213,29 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 			return fmt.Errorf("desk: the canary could not be sent: %w", last.err)
 		}
 	}
-	if r.failures >= failuresInARow && r.flying == 0 { // then the number is known
-		if r.redrive.To == nil && r.shut.shuts(r.failures) {
-			r.failures = 0
-			r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
-				leaves := r.shut.leaves(r.redrive.target(p.letter), p.identity)
-				if leaves {
-					delete(r.counted, p.identity)
-				}
-				return leaves
-			})
-			return nil
-		}
-		return fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), r.refused)
+	r.leaveUntried()
+	if r.flying > 0 { // the number of failures is not known yet
+		return nil
 	}
-	return nil
+	return r.outcomes.end()
+}
+
+// leaveUntried takes away what was to be sent to queues that take none.
+func (r *liveRedrive) leaveUntried() {
+	if r.outcomes.shut == 0 {
+		return
+	}
+	r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
+		leaves := r.outcomes.leaves(r.redrive.target(p.letter))
+		if leaves {
+			r.untried[p.identity] = true
+			delete(r.counted, p.identity)
+			if r.book.past.open[p.key] {
+				r.unanswered++ // it may have been sent, and keeps its place in the limit
+			}
+		}
+		return leaves
+	})
 }
 
 // passes reports whether the canary's time is over now, and it has not come back.

@@ -92,6 +92,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
+	r.unjudged = false
 	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
 	r.counter, r.consumers, r.owner = counter, queue.Consumers, facts.owner
 	r.keys = map[string]keys{}
@@ -156,7 +157,7 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (mo
 			r.send(ctx)
 		}
 		if r.flying == 0 && (timeUp || !taking && len(r.pending) == 0 && r.canary.done()) {
-			return timeUp, nil
+			return timeUp || r.unjudged && !r.enough(), nil // letters that were not tried have left room
 		}
 		if wait := r.wait(); wait > 0 {
 			due.Reset(wait)
@@ -231,8 +232,10 @@ func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) 
 			return err
 		}
 	}
-	if *seen >= total || r.enough() {
+	if *seen >= total {
 		*taking = false
+	} else if *taking && r.enough() {
+		*taking, r.unjudged = false, true
 	}
 	return nil
 }
@@ -250,6 +253,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	past := r.book.past
 	key := r.keyOf(digest)
 	doubt, matches := past.sent[key], r.redrive.Filter.Matches(l)
+	leaves := r.outcomes.leaves(r.redrive.target(l))
 	if !matches && !r.redrive.Look.IsZero() {
 		return nil // a look has no room for it: that of its digest is for a letter that is like it
 	}
@@ -264,14 +268,14 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 			return ErrRedriveStopped
 		}
 		r.undeleted--
-		switch r.answer {
-		case Again:
+		switch {
+		case r.answer == Again && !leaves:
 			if err := r.book.write(entry{Gone: []string{key}}); err != nil {
 				return err
 			}
 			past.gone[key] = true
 			key = r.newKey(digest)
-		case Delete:
+		case r.answer == Delete:
 			r.deleting++
 			return r.ack(key, tag)
 		default:
@@ -280,7 +284,9 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		}
 	}
 	if past.open[key] {
-		r.unanswered--
+		if !leaves {
+			r.unanswered--
+		}
 	} else if r.limitReached() {
 		return nil
 	}
@@ -306,7 +312,8 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		r.matched[identity] = true
 		r.progress.Matched++
 	}
-	if r.shut.leaves(r.redrive.target(l), identity) {
+	if leaves {
+		r.untried[identity] = true
 		return nil
 	}
 	r.counted[identity] = true

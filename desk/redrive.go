@@ -30,8 +30,8 @@ var ErrNoRedrive = errors.New("desk: there is no such redrive")
 // or by the end of its ctx.
 var ErrRedriveStopped = errors.New("desk: the redrive was stopped")
 
-// ErrTarget is wrapped by the error of a redrive that ended because its target took no
-// message: it is missing, full, or does not answer.
+// ErrTarget is wrapped by the error of a redrive that ended because a target took no
+// message, or has left the letters of one: it is missing, full, or does not answer.
 var ErrTarget = errors.New("desk: the target takes no messages")
 
 // Action is the treatment of a letter.

@@ -153,10 +153,10 @@ func (r *replay) isBack(ctx context.Context) (bool, error) {
 }
 
 // unchanged are the results of entries that go back as they were.
-func unchanged(l leased) []result {
+func unchanged(entries []Entry, token string) []result {
 	var results []result
-	for _, one := range l.entries {
-		results = append(results, result{number: one.Number, token: l.token, state: one.State, next: one.Due})
+	for _, one := range entries {
+		results = append(results, result{number: one.Number, token: token, state: one.State, next: one.Due})
 	}
 	return results
 }
@@ -193,7 +193,7 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 		return 0, false, err
 	}
 	if ctx.Err() != nil {
-		return 0, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l)))
+		return 0, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l.entries, l.token)))
 	}
 	tried = len(l.entries) + len(l.broken)
 	if tried > 0 && tried < len(some) {
@@ -209,11 +209,11 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 	if len(l.entries) > 0 {
 		r.number = l.entries[len(l.entries)-1].Number
 	}
-	published, left := r.publish(ctx, l)
+	published, left, untried := r.publish(ctx, l)
+	tried -= untried
 	results = append(results, published...)
 	if len(left) > 0 {
-		l.entries = left
-		results = append(results, unchanged(l)...)
+		results = append(results, unchanged(left, l.token)...)
 		var again []int64
 		for _, one := range left {
 			again = append(again, one.Number)
@@ -235,8 +235,8 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 
 // publish publishes entries and returns a result for each, except for the last ones that
 // are left because Edit has taken too long: somebody else might have their lease when they
-// arrive.
-func (r *replay) publish(ctx context.Context, l leased) (results []result, left []Entry) {
+// arrive. Of the others so many were not tried, see resend.ErrUntried.
+func (r *replay) publish(ctx context.Context, l leased) (results []result, left []Entry, untried int) {
 	var entries []Entry
 	var messages []producer.Message
 	var numbers []int64
@@ -257,13 +257,18 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 		entries, messages, numbers = append(entries, one), append(messages, m), append(numbers, one.Number)
 	}
 	if len(messages) == 0 {
-		return results, left
+		return results, left, 0
 	}
 	limited, cancel := context.WithTimeout(ctx, min(replayLease/2, l.until.Sub(r.store.now())-resend.Drain-settling))
 	defer cancel()
 	refused := func(i int) bool { return entries[i].alone }
 	from := r.store.publishing(limited)
 	for i, receipt := range r.sender.Publish(resend.Numbered(from, numbers), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
+		if errors.Is(receipt.Err, resend.ErrUntried) {
+			results = append(results, unchanged(entries[i:i+1], l.token)...)
+			untried++
+			continue
+		}
 		v := verdict(entries[i], receipt, resend.Arrived(from, receipt, r.store.cfg.Name), math.MaxInt, 0, r.store.now())
 		r.report.LastID = receipt.ID
 		if !v.done {
@@ -276,7 +281,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 		v.token = l.token
 		results = append(results, v)
 	}
-	return results, left
+	return results, left, untried
 }
 
 // kept is the result of an entry that was not published: a person decides what becomes

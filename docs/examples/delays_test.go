@@ -2,7 +2,9 @@ package examples
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,14 +100,37 @@ func TestStranded(t *testing.T) {
 		stop()
 		s.publish(producer.Message{RoutingKey: "orders", Delay: time.Minute})
 		check(topology.DeleteAll(ctx, conn, orders))
+		bills := topology.Shards{Name: "bills", Count: 8, Waits: orders.Waits}
+		s.declare(topology.Delays{}, bills)
+		customer := "customer-1"
+		for n := 1; bills.Queue(customer) < "bills.04"; n++ {
+			customer = fmt.Sprint("customer-", n)
+		}
+		failing, err = consumer.New(conn, bills, func(context.Context, *consumer.Delivery) error {
+			return consumer.RetryAfter(61*time.Second, errPaper)
+		}, consumer.Config{})
+		check(err)
+		stop = s.run(failing)
+		s.publish(producer.Message{RoutingKey: bills.Queue(customer), OrderKey: customer})
+		after(time.Second)
+		stop()
+		s.publish(producer.Message{RoutingKey: bills.Queue(customer), OrderKey: customer, Delay: time.Minute})
+		for _, shard := range bills.WorkQueues()[4:] {
+			check(topology.Delete(ctx, conn, shard))
+		}
+		bills.Count = 4
 		after(2 * time.Minute)
-		s.ready("rehop.delays.1s.stranded", 2)
+		s.ready("rehop.delays.1s.stranded", 4)
 		s.ready("audit", 1)
 		s.declare(topology.Delays{}, orders, audit)
 		// begin stranded
 		worker, err := consumer.New(conn, topology.Delays{}.Stranded(), func(ctx context.Context, d *consumer.Delivery) error {
 			m := producer.FromDelivery(d.AMQP())
-			if queue := d.History.Queue; queue != "" { // only this queue wants it again
+			queue := d.History.Queue // only this queue wants it again
+			if m.Exchange == "" && strings.HasPrefix(m.RoutingKey, "bills.") {
+				queue = bills.Queue(m.OrderKey) // its shard may be gone
+			}
+			if queue != "" {
 				m.Origin = topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
 				m.Exchange, m.RoutingKey = "", queue
 			}
@@ -118,6 +143,7 @@ func TestStranded(t *testing.T) {
 		after(time.Minute)
 		s.ready("orders", 2)
 		s.ready("audit", 1)
+		s.ready(bills.Queue(customer), 2)
 		s.ready("rehop.delays.1s.stranded", 0)
 	})
 }

@@ -189,6 +189,10 @@ func (s *Sender) Publish(ctx context.Context, messages []producer.Message, refus
 	return receipts
 }
 
+// ErrUntried is the Err of a receipt by which a Publisher leaves a letter as it is: it was not sent,
+// and is not one that failed.
+var ErrUntried = errors.New("the letter was not tried")
+
 // FaultyError says that a message will never be sent as it is.
 type FaultyError struct{ Err error }
 
