@@ -118,7 +118,7 @@ func (w written) owns(s topology.Spec, p part) bool {
 	isWork := p.kind == "queue" && w.has(p.name)
 	return slices.ContainsFunc(workQueues(s), func(q topology.WorkQueue) bool {
 		dlq := q.DeadLetterQueue().Name
-		return p == part{"queue", q.Name} || p == part{"queue", dlq} && !isWork || whole == q.Name && p.name != whole && p.name != dlq
+		return p == part{"queue", q.Name} || p == part{"queue", dlq} && !isWork || whole == q.Name && p.name != whole && !strings.HasSuffix(p.name, ".dlq")
 	})
 }
 
