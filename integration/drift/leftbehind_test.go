@@ -61,6 +61,22 @@ func lanesOf(one bool, names ...string) topology.Lanes {
 	return l
 }
 
+// delayed adds messages that are delayed.
+func delayed(list []producer.Message, d time.Duration) []producer.Message {
+	for _, msg := range list {
+		msg.Delay = d
+		list = append(list, msg)
+	}
+	return list
+}
+
+// lanesWith are lanes with a binding of the second one.
+func lanesWith(b topology.Binding, names ...string) topology.Lanes {
+	l := lanesOf(false, names...)
+	l.Lanes[1].Bindings = []topology.Binding{b}
+	return l
+}
+
 func bills(n int) topology.Shards { return topology.Shards{Name: "bills", Count: n, Waits: quickly} }
 
 func specs(list ...topology.Spec) []topology.Spec { return list }
@@ -71,20 +87,27 @@ var pairs = map[string]pair{
 	"a work queue goes":              {specs(shop, work("orders", by("shop", "order.#")), work("mails")), specs(shop, work("orders", by("shop", "order.#"))), append(to("", "mails"), to("shop", "order.1")...), nil, nil},
 	"a work queue goes that is bound by headers": {specs(heads, work("orders", topology.Binding{Exchange: "heads", Headers: map[string]any{"x-match": "any-with-x", "x-rehop-priority": int64(2)}})), specs(heads, work("mails", by("heads", ""))),
 		to("heads", "", 2), nil, nil},
-	"a work queue of others is left to them":          {specs(topology.WorkQueue{Name: "legacy", Existing: true, Waits: quickly}), specs(shop), to("", "legacy"), nil, []string{"legacy"}},
-	"a dead-letter queue stays":                       {specs(work("orders")), specs(topology.DeadLetterQueue{Name: "orders.dlq"}), to("", "orders"), nil, nil},
-	"a queue for dead letters goes":                   {specs(work("orders"), topology.DeadLetterQueue{Name: "lost", Exchange: "fallback"}), specs(work("orders")), append(to("fallback", ""), to("", "orders")...), to("", "orders"), nil},
-	"an exchange goes":                                {specs(shop, mall, work("orders", by("shop", "a"), by("mall", "a"))), specs(shop, work("orders", by("shop", "a"))), append(to("mall", "a"), to("shop", "a")...), nil, nil},
-	"lanes go":                                        {specs(shop, lanesOf(false, "vip", "bulk")), specs(shop), append(to("shop", "sms", 9, 1), to("sms.lanes", "", 9, 1)...), nil, nil},
-	"lanes become work queues":                        {specs(shop, lanesOf(false, "vip", "bulk")), specs(shop, work("sms.vip", by("shop", "sms")), work("sms.bulk")), to("shop", "sms", 9, 1), to("shop", "sms", 9, 1), nil},
-	"a lane goes":                                     {specs(shop, lanesOf(false, "vip", "normal", "bulk")), specs(shop, lanesOf(false, "vip", "bulk")), to("shop", "sms", 9, 4, 1), to("shop", "sms", 9, 4, 1), nil},
-	"one of lanes with one dead-letter queue":         {specs(shop, lanesOf(true, "vip", "bulk")), specs(shop, work("sms.vip", by("shop", "sms"))), to("shop", "sms", 9, 1), to("shop", "sms"), nil},
-	"a lane goes of those with one dead-letter queue": {specs(shop, lanesOf(true, "vip", "normal", "bulk")), specs(shop, lanesOf(true, "vip", "bulk")), to("shop", "sms", 9, 4, 1), to("shop", "sms", 9, 4, 1), nil},
-	"each lane gets a dead-letter queue":              {specs(shop, lanesOf(true, "vip", "bulk")), specs(shop, lanesOf(false, "vip", "bulk")), to("shop", "sms", 9, 1), to("shop", "sms", 9, 1), nil},
-	"shards go":                                       {specs(shop, bills(2)), specs(shop), append(to("", "bills.00"), to("", "bills.01")...), nil, nil},
-	"fewer shards":                                    {specs(bills(3)), specs(bills(2)), append(append(to("", "bills.00"), to("", "bills.01")...), to("", "bills.02")...), append(to("", "bills.00"), to("", "bills.01")...), nil},
-	"one shard becomes a work queue":                  {specs(bills(2)), specs(work("bills.00")), append(to("", "bills.00"), to("", "bills.01")...), to("", "bills.00"), nil},
-	"shorter delays":                                  {specs(topology.Delays{Max: 3 * time.Second}, work("orders")), specs(topology.Delays{Max: time.Second}, work("orders")), to("", "orders"), to("", "orders"), nil},
+	"a work queue of others is left to them":                {specs(topology.WorkQueue{Name: "legacy", Existing: true, Waits: quickly}), specs(shop), to("", "legacy"), nil, []string{"legacy"}},
+	"a dead-letter queue stays":                             {specs(work("orders")), specs(topology.DeadLetterQueue{Name: "orders.dlq"}), to("", "orders"), nil, nil},
+	"a queue for dead letters goes":                         {specs(work("orders"), topology.DeadLetterQueue{Name: "lost", Exchange: "fallback"}), specs(work("orders")), append(to("fallback", ""), to("", "orders")...), to("", "orders"), nil},
+	"an exchange goes":                                      {specs(shop, mall, work("orders", by("shop", "a"), by("mall", "a"))), specs(shop, work("orders", by("shop", "a"))), append(to("mall", "a"), to("shop", "a")...), nil, nil},
+	"lanes go":                                              {specs(shop, lanesOf(false, "vip", "bulk")), specs(shop), append(to("shop", "sms", 9, 1), to("sms.lanes", "", 9, 1)...), nil, nil},
+	"lanes become work queues":                              {specs(shop, lanesOf(false, "vip", "bulk")), specs(shop, work("sms.vip", by("shop", "sms")), work("sms.bulk")), to("shop", "sms", 9, 1), to("shop", "sms", 9, 1), nil},
+	"a lane goes":                                           {specs(shop, lanesOf(false, "vip", "normal", "bulk")), specs(shop, lanesOf(false, "vip", "bulk")), to("shop", "sms", 9, 4, 1), to("shop", "sms", 9, 4, 1), nil},
+	"one of lanes with one dead-letter queue":               {specs(shop, lanesOf(true, "vip", "bulk")), specs(shop, work("sms.vip", by("shop", "sms"))), to("shop", "sms", 9, 1), to("shop", "sms"), nil},
+	"a lane goes of those with one dead-letter queue":       {specs(shop, lanesOf(true, "vip", "normal", "bulk")), specs(shop, lanesOf(true, "vip", "bulk")), to("shop", "sms", 9, 4, 1), to("shop", "sms", 9, 4, 1), nil},
+	"each lane gets a dead-letter queue":                    {specs(shop, lanesOf(true, "vip", "bulk")), specs(shop, lanesOf(false, "vip", "bulk")), to("shop", "sms", 9, 1), to("shop", "sms", 9, 1), nil},
+	"shards go":                                             {specs(shop, bills(2)), specs(shop), append(to("", "bills.00"), to("", "bills.01")...), nil, nil},
+	"fewer shards":                                          {specs(bills(3)), specs(bills(2)), append(append(to("", "bills.00"), to("", "bills.01")...), to("", "bills.02")...), append(to("", "bills.00"), to("", "bills.01")...), nil},
+	"one shard becomes a work queue":                        {specs(bills(2)), specs(work("bills.00")), append(to("", "bills.00"), to("", "bills.01")...), to("", "bills.00"), nil},
+	"a lane with a binding of its own goes":                 {specs(shop, lanesWith(by("shop", "normal"), "vip", "normal", "bulk")), specs(shop, lanesOf(false, "vip", "bulk")), append(to("shop", "sms", 9, 4, 1), to("shop", "normal")...), to("shop", "sms", 9, 4, 1), nil},
+	"a work queue goes that has a name like a wait":         {specs(work("orders"), work("orders.wait.x")), specs(work("orders")), append(to("", "orders"), to("", "orders.wait.x")...), to("", "orders"), nil},
+	"a work queue and shards with one dead-letter queue go": {specs(shop, work("bills"), bills(2)), specs(shop), append(append(to("", "bills"), to("", "bills.00")...), to("", "bills.01")...), nil, nil},
+	"a work queue is left to others":                        {specs(work("mails")), specs(topology.Delays{Max: time.Second, Queues: []string{"mails"}}), to("", "mails"), to("", "mails"), nil},
+	"delays go, and lanes stay":                             {specs(shop, topology.Delays{Max: 2 * time.Second}, lanesOf(false, "vip", "bulk")), specs(shop, lanesOf(false, "vip", "bulk")), delayed(to("shop", "sms", 9, 1), 2*time.Second), to("shop", "sms", 9, 1), nil},
+	"a binding goes, and delays stay": {specs(shop, topology.Delays{Max: time.Second}, work("orders", by("shop", "a"), by("shop", "b"))), specs(shop, topology.Delays{Max: time.Second}, work("orders", by("shop", "a"))),
+		delayed(append(to("shop", "a"), to("shop", "b")...), time.Second), delayed(to("shop", "a"), time.Second), nil},
+	"shorter delays": {specs(topology.Delays{Max: 3 * time.Second}, work("orders")), specs(topology.Delays{Max: time.Second}, work("orders")), to("", "orders"), to("", "orders"), nil},
 }
 
 // moving is an operator who does what rehop topology compare prints.
@@ -99,7 +122,9 @@ type moving struct {
 	running  map[string]func() // consumers, by program and queue
 	keeps    []string          // queues of OLD that NEW keeps for a while
 	pending  []string          // commands of what cannot stay as it is, before NEW is declared
-	declared bool              // NEW is
+	declared time.Time         // NEW is, since then
+	doubles  bool              // a message may be in two queues, as it is printed
+	twins    bool              // a dead letter may be
 	sendBack bool              // letters go back once
 	names    []string          // of the steps that are done, for a failure
 }
@@ -164,11 +189,15 @@ func (m *moving) move() (messages int) {
 
 	differences := m.compare()
 	for _, d := range differences { // what cannot stay as it is
+		m.doubles = m.doubles || strings.Contains(d.Effect, " reaches both ")
+		m.twins = m.twins || strings.Contains(d.Remedy, "later ones may be in ")
 		if d.Class == topology.DriftDiffers {
-			m.set(nil)
+			m.stopFor(d, differences)
 			var names []string
 			for _, w := range workOf(m.old) {
-				names = append(names, w.Name)
+				if d.Kind == "exchange" || w.Name == d.Name { // lanes, or a queue
+					names = append(names, w.Name)
+				}
 			}
 			m.drain(names)
 			line := deletion.FindStringSubmatch(d.Remedy)
@@ -190,6 +219,26 @@ func (m *moving) move() (messages int) {
 	m.stopPublishing()
 	m.check()
 	return len(m.known())
+}
+
+// stopFor stops what publishes to what cannot stay as it is, and what the steps of others name with it.
+func (m *moving) stopFor(d topology.Difference, all []topology.Difference) {
+	former, err := topology.NewPlan(m.conn.Server().Version, m.old...)
+	if err != nil {
+		m.Fatal(err)
+	}
+	bindings := m.read(former).Bindings
+	m.set(slices.DeleteFunc(m.current(), func(msg producer.Message) bool {
+		return msg.Exchange == d.Name || msg.Exchange == "" && msg.RoutingKey == d.Name || slices.ContainsFunc(bindings, func(b binding) bool {
+			return b.Source == msg.Exchange && b.RoutingKey == msg.RoutingKey && b.Destination == d.Name
+		})
+	}))
+	for _, d := range all {
+		for _, found := range stopped.FindAllStringSubmatch(d.Remedy, -1) {
+			m.names = append(m.names, found[0])
+			m.set(slices.DeleteFunc(m.current(), func(msg producer.Message) bool { return msg.Exchange == found[1] && msg.RoutingKey == found[2] }))
+		}
+	}
 }
 
 func workOf(specs []topology.Spec) (list []topology.WorkQueue) {
@@ -290,32 +339,41 @@ func (m *moving) drain(names []string) {
 	if len(works) != len(names) {
 		m.Fatalf("OLD has not all work queues of %q", names)
 	}
-	empty := func() bool {
-		return !slices.ContainsFunc(queues, func(q string) bool { return m.count(q) > 0 })
-	}
-	twice := func() bool { // messages may be on their way between the queues
-		if !empty() {
-			return false
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-m.Context().Done():
-		}
-		return empty()
-	}
 	for {
 		for _, w := range works {
 			m.start(m.programOf(w.Name), w)
 		}
-		poll.Until(m, time.Minute, fmt.Sprintf("%q and their waits are empty", names), empty)
+		poll.Until(m, time.Minute, fmt.Sprintf("%q and their waits are empty", names), func() bool { return m.allEmpty(queues) })
 		for _, name := range names {
 			m.stop("OLD " + name)
 			m.stop("KEPT " + name)
 		}
-		if twice() {
+		if m.twice(queues) {
 			return
 		}
 	}
+}
+
+func (m *moving) allEmpty(queues []string) bool {
+	return !slices.ContainsFunc(queues, func(q string) bool { return m.count(q) > 0 })
+}
+
+// twice looks at queues twice: messages may be on their way between them.
+func (m *moving) twice(queues []string) bool {
+	if !m.allEmpty(queues) {
+		return false
+	}
+	select {
+	case <-time.After(time.Second):
+	case <-m.Context().Done():
+	}
+	return m.allEmpty(queues)
+}
+
+// empty waits until queues are empty.
+func (m *moving) empty(queues []string) {
+	m.Helper()
+	poll.Until(m, time.Minute, fmt.Sprintf("%q are empty", queues), func() bool { return m.twice(queues) })
 }
 
 // programOf is the program that consumes a work queue of OLD.
@@ -340,19 +398,35 @@ func (m *moving) waitsOf(w topology.WorkQueue) (waits []string) {
 // declareNew is a roll-out of NEW: no program of OLD is left.
 func (m *moving) declareNew() {
 	m.Helper()
-	if m.declared {
+	if !m.declared.IsZero() {
 		return
 	}
-	m.declared = true
-	m.endOld()
+	if len(m.pending) > 0 { // they do not run side by side
+		m.endOld()
+	}
 	for _, line := range m.pending {
 		m.run(line)
 	}
-	m.declare(m.next)
+	m.declared = time.Now()
+	m.declare(append(m.next, m.kept()...))
 	for _, w := range workOf(m.next) {
 		m.start("NEW", w)
 	}
 	m.set(append(m.current(), m.nextOnes...))
+	if len(m.current()) > 0 {
+		m.more()
+	}
+	m.endOld()
+}
+
+// kept are the work queues that NEW keeps for a while.
+func (m *moving) kept() (list []topology.Spec) {
+	for _, w := range workOf(m.old) {
+		if w.Bindings = nil; slices.Contains(m.keeps, w.Name) {
+			list = append(list, w)
+		}
+	}
+	return list
 }
 
 // endOld stops the programs of OLD.
@@ -390,7 +464,9 @@ var (
 	words    = regexp.MustCompile(`"([^"]*)"`)
 	commands = regexp.MustCompile(`(curl -u USER|rehop dlq|rabbitmqctl) [^()\n;]*`)
 	consumed = regexp.MustCompile(`let (?:its consumers empty it|the consumers of (.*) empty them) and`)
+	again    = regexp.MustCompile(`and do step (\d+) again`)
 	deletion = regexp.MustCompile(`delete it \(([^()]*)\)`)
+	stopped  = regexp.MustCompile(`stop what publishes to exchange "([^"]*)" \(key "([^"]*)"\) too`)
 	queueOf  = regexp.MustCompile(`0 for "([^"]*)" and each`)
 )
 
@@ -417,9 +493,9 @@ func (m *moving) step(steps []string, i int) {
 		}
 		return names
 	}
-	again := func() {
-		if _, text, ok := strings.Cut(steps[i], "and do step "); ok {
-			n, err := strconv.Atoi(text[:1])
+	repeat := func() {
+		if found := again.FindStringSubmatch(steps[i]); found != nil {
+			n, err := strconv.Atoi(found[1])
 			if err != nil {
 				m.Fatal(err)
 			}
@@ -442,6 +518,9 @@ func (m *moving) step(steps []string, i int) {
 				m.start("KEPT", w)
 			}
 		}
+		if !m.declared.IsZero() {
+			m.declare(m.kept())
+		}
 	case strings.HasPrefix(step, "let what publishes to "):
 		gone := quoted(step)
 		m.set(slices.DeleteFunc(m.current(), func(msg producer.Message) bool {
@@ -456,7 +535,23 @@ func (m *moving) step(steps []string, i int) {
 			names = queueOf.FindStringSubmatch(step)[1:]
 		}
 		m.drain(names)
-	case strings.HasPrefix(step, "consume "):
+	case strings.HasPrefix(step, "wait until what programs of OLD delayed has come"), strings.Contains(step, " and what programs of OLD delayed has come"), strings.Contains(step, "wait until they have come"):
+		m.set(slices.DeleteFunc(m.current(), func(msg producer.Message) bool { return msg.Delay > 0 }))
+		former, err := topology.NewPlan(m.conn.Server().Version, m.old...)
+		if err != nil {
+			m.Fatal(err)
+		}
+		levels := slices.DeleteFunc(former.Queues(), func(name string) bool {
+			return !strings.HasPrefix(name, "rehop.delays.") || strings.HasSuffix(name, ".stranded")
+		})
+		m.empty(levels)
+	case strings.HasPrefix(step, "when nothing publishes to "):
+		name := quoted(step)[0]
+		m.empty([]string{name})
+		m.must(http.MethodDelete, "queues/"+m.path()+"/"+name, nil)
+		m.must(http.MethodPut, "queues/"+m.path()+"/"+name, queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
+		m.others = append(m.others, name)
+	case strings.HasPrefix(step, "stop what publishes to ") && strings.Contains(step, " or call Pause of its consumers"):
 		name := quoted(step)[0]
 		m.set(slices.DeleteFunc(m.current(), func(msg producer.Message) bool { return msg.Exchange == "" && msg.RoutingKey == name }))
 		m.drain([]string{name})
@@ -470,7 +565,7 @@ func (m *moving) step(steps []string, i int) {
 			}
 		}
 		if m.sendBack && strings.Contains(step, "and do step ") {
-			again()
+			repeat()
 		}
 		for _, dlq := range dlqs {
 			for round := 0; m.count(dlq) > 0; round++ {
@@ -484,7 +579,7 @@ func (m *moving) step(steps []string, i int) {
 		for _, line := range lines {
 			m.run(line)
 		}
-		again()
+		repeat()
 		return
 	}
 	if _, lost, ok := strings.Cut(step, "Messages from "); ok {
@@ -500,8 +595,8 @@ func (m *moving) step(steps []string, i int) {
 
 // unbindIt returns the command of a step without a line of its own.
 func unbindIt(step string) []string {
-	if line, ok := strings.CutPrefix(step, "unbind it when no program of OLD runs: "); ok {
-		return []string{line}
+	if _, line, ok := strings.Cut(step, ": curl "); ok && strings.HasPrefix(step, "unbind it when no program of OLD runs") {
+		return []string{"curl " + line}
 	}
 	return nil
 }
@@ -540,6 +635,7 @@ func (m *moving) shell(line string) string {
 	line = strings.ReplaceAll(line, "http://HOST:15672", m.node.ManagementURL())
 	line = strings.ReplaceAll(line, "curl -u USER", "curl --fail --silent --show-error")
 	line = strings.ReplaceAll(line, "--to QUEUE", "--to parked")
+	line = strings.ReplaceAll(line, "--older TIME", fmt.Sprintf("--older %ds", int(time.Since(m.declared).Seconds())+1))
 	line = strings.ReplaceAll(line, "letters.jsonl", filepath.Join(m.dir, "letters.jsonl"))
 	if strings.HasPrefix(line, "rehop ") {
 		line = m.rehop + " --yes" + strings.TrimPrefix(line, "rehop")
@@ -548,7 +644,7 @@ func (m *moving) shell(line string) string {
 	c.Env = append(os.Environ(), "AMQP_URL="+m.url, "REHOP_JOURNAL="+m.dir)
 	out, err := c.CombinedOutput()
 	var exit *exec.ExitError
-	partly := errors.As(err, &exit) && strings.Contains(line, " dlq ") && (exit.ExitCode() == 5 || exit.ExitCode() == 3) // no letter, or one that cannot go back
+	partly := errors.As(err, &exit) && strings.Contains(line, " dlq send ") && (exit.ExitCode() == 5 || exit.ExitCode() == 3) // no letter, or one that cannot go back
 	if err != nil && !partly {
 		m.Fatalf("%s: %v\n%s", line, err, out)
 	}
@@ -589,6 +685,13 @@ func (m *moving) check() {
 		queues, err := m.node.Exec(m.Context(), "rabbitmqctl", "list_queues", "-q", "-p", m.name, "name", "messages")
 		m.Errorf("%d of %d messages are lost: %q\n%s %v", len(ids), len(m.confirmed), ids, queues, err)
 	}
+	m.traffic.mu.Lock()
+	for id := range m.confirmed {
+		if done := m.done[id]; !m.doubles && (done > 1 || !m.twins && done+m.letters[id] > 1) {
+			m.Errorf("message %q was handled %d times, and is %d letters", id, done, m.letters[id])
+		}
+	}
+	m.traffic.mu.Unlock()
 	if drift := m.verify(m.conn, m.next...); slices.ContainsFunc(drift.Differences, func(d topology.Difference) bool {
 		return d.Class != topology.DriftWeak && d.Class != topology.DriftBroken
 	}) {
@@ -600,7 +703,7 @@ func (m *moving) check() {
 	}
 	was, want, now := m.read(former), m.read(plan), m.definitions()
 	for _, q := range now.Queues {
-		if slices.ContainsFunc(was.Queues, func(o queue) bool { return o.Name == q.Name }) && !slices.ContainsFunc(want.Queues, func(o queue) bool { return o.Name == q.Name }) {
+		if !slices.Contains(m.others, q.Name) && slices.ContainsFunc(was.Queues, func(o queue) bool { return o.Name == q.Name }) && !slices.ContainsFunc(want.Queues, func(o queue) bool { return o.Name == q.Name }) {
 			m.Errorf("queue %s of OLD is left", q.Name)
 		}
 	}

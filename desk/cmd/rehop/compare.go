@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
@@ -148,6 +149,14 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 	for _, whole := range sortedKeys(added) {
 		c.Differences = withParts(c.Differences, whole, added[whole])
 	}
+	for _, b := range old.bindings { // Verify leaves those of delays to whoever declared them
+		d := topology.Difference{Code: "binding-extra", Class: topology.DriftExtra, Kind: "binding", Name: b.String(), Expected: none, Found: b.String()}
+		same := func(o binding) bool { return o.String() == d.Name }
+		told := slices.ContainsFunc(c.Differences, func(o topology.Difference) bool { return o.Name == d.Name })
+		if levels.Is(b.Source) && !told && !toldElsewhere(d) && !slices.ContainsFunc(next.bindings, same) {
+			c.Differences = append(c.Differences, inWords(d, old, next, vhost))
+		}
+	}
 	for _, g := range groups {
 		c.Differences = append(c.Differences, g.difference(old, next, vhost))
 	}
@@ -239,7 +248,11 @@ func inWords(d topology.Difference, old, next written, vhost string) topology.Di
 			}
 			d.Effect += fmt.Sprintf(". So %s reaches both %q and %s until it is unbound", which, b.Destination, quoted(both))
 		}
-		d.Remedy = "unbind it when no program of OLD runs: " + b.unbinding(vhost)
+		when := ""
+		if levels.Is(b.Source) {
+			when = " and " + old.haveCome(next, vhost)
+		}
+		d.Remedy = fmt.Sprintf("unbind it when no program of OLD runs%s: %s", when, b.unbinding(vhost))
 	case d.Class == topology.DriftExtra && d.Kind == "exchange":
 		d.Effect = "it stays, and leads messages of programs of OLD to the same places"
 	case d.Class == topology.DriftExtra && isWait:

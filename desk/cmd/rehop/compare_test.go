@@ -49,6 +49,14 @@ func TestAChangeIsTold(t *testing.T) {
 		l.OneDeadLetterQueue = true
 		return l
 	}
+	named := func(name string, l topology.Lanes) topology.Lanes {
+		l.Name = name
+		return l
+	}
+	own := func(l topology.Lanes) topology.Lanes {
+		l.Lanes[1].Bindings = bound("shop", l.Lanes[1].Name)
+		return l
+	}
 	lanes := func(names ...string) topology.Lanes {
 		l := topology.Lanes{Name: "sms", Waits: minute, Bindings: bound("shop", "sms")}
 		for _, name := range names {
@@ -80,7 +88,7 @@ func TestAChangeIsTold(t *testing.T) {
 		{"more shards: keys move, messages do not", "4.3", []topology.Spec{shards(2)}, []topology.Spec{shards(3)},
 			[]string{"+ queue bills.02", "with bills.02.wait.1", "Keys move to it when publishers know the larger Count, and no message moves", "declare and consume NEW first", "note bills: 3 shards", "nothing has to stop"}, "bills.00 (queue"},
 		{"fewer shards: the last are emptied first, their dead letters can go back until then, and they are deleted alone", "4.3", []topology.Spec{shards(4)}, []topology.Spec{shards(2)},
-			[]string{"- shards bills (queue-extra)", "declared by OLD, with bills.02, bills.02.wait.1, bills.03, bills.03.wait.1\n", "topology.Declare of NEW returns an error while one of these queues has messages and no consumer",
+			[]string{"- parts of shards bills (queue-extra)", "declared by OLD, with bills.02, bills.02.wait.1, bills.03, bills.03.wait.1\n", "topology.Declare of NEW returns an error while one of these queues has messages and no consumer",
 				"1. let the publishers know the smaller Count, and consume the larger one", "2. let the consumers of bills.02, bills.03 empty them and their waits", "twice, 10 s apart), and stop them",
 				`3. what failed in "bills.02" and "bills.03" and is in "bills.dlq" stays there, and has no queue to go back to afterwards. Send back what is to be handled and do step 2 again:`, "rehop dlq send --queue=bills.02 bills.dlq\n", "rehop dlq send --queue=bills.03 bills.dlq\n",
 				"4. when NEW is declared and no program of OLD runs:", "rabbitmqctl delete_queue bills.02\n", "rabbitmqctl delete_queue bills.03.wait.1\n", "1 left behind: nothing has to stop"}, "delete_queue bills.dlq"},
@@ -109,13 +117,13 @@ func TestAChangeIsTold(t *testing.T) {
 		{"a dead-letter queue that NEW keeps is neither emptied nor deleted", "4.3", []topology.Spec{plain}, []topology.Spec{topology.DeadLetterQueue{Name: "orders.dlq"}},
 			[]string{"- queue orders", "declared by OLD, with orders.wait.1\n", `what failed in "orders" and is in "orders.dlq" stays there`, "rehop dlq send --queue=orders orders.dlq\n", "rabbitmqctl delete_queue orders\n", "rabbitmqctl delete_queue orders.wait.1\n"}, "empty orders.dlq"},
 		{"a dead-letter queue that stays as such", "4.3", []topology.Spec{plain, topology.WorkQueue{Name: "orders.dlq", Waits: minute}}, []topology.Spec{plain},
-			[]string{"- queue orders.dlq", "declared by OLD, with orders.dlq.wait.1, orders.dlq.dlq\n", `no program of NEW consumes "orders.dlq" and brings back what waits`, `(rabbitmqctl list_queues name messages: 0 for each "orders.dlq.wait.*", twice, 10 s apart), and stop that program`,
+			[]string{"- parts of queue orders.dlq", "declared by OLD, with orders.dlq.wait.1, orders.dlq.dlq\n", `no program of NEW consumes "orders.dlq" and brings back what waits`, `(rabbitmqctl list_queues name messages: 0 for each "orders.dlq.wait.*", twice, 10 s apart), and stop that program`,
 				"empty orders.dlq.dlq: ", "rabbitmqctl delete_queue orders.dlq.wait.1\n", "rabbitmqctl delete_queue orders.dlq.dlq\n"}, "delete_queue orders.dlq\n"},
 		{"lanes that go are told once", "4.3", []topology.Spec{shop, lanes("vip", "bulk")}, []topology.Spec{shop},
 			[]string{"- lanes sms", "declared by OLD, with sms.vip, sms.vip.wait.1", `keep "sms.vip" and "sms.bulk" in NEW, as Lanes.WorkQueues of OLD has it and without Bindings until step 6`, `unbind "sms.lanes" from exchange "shop" (key "sms"). Messages`, "api/bindings/%2F/e/shop/e/sms.lanes/sms\n",
 				"let the consumers of sms.vip, sms.bulk empty them and their waits", "0 for each of them and of their waits, twice, 10 s apart), and stop them", "empty sms.vip.dlq and sms.bulk.dlq", "rabbitmqctl delete_queue sms.vip\n", "1 left behind"}, "exchange sms.lanes ("},
 		{"another set of lanes runs empty first", "4.3", []topology.Spec{shop, lanes("vip", "normal", "bulk")}, []topology.Spec{shop, lanes("vip", "bulk")},
-			[]string{"~ exchange sms.lanes", "stop what publishes to it, let the lanes and their waits run empty, delete it (curl", "- lanes sms", "declared by OLD, with sms.normal, sms.normal.wait.1, sms.normal.dlq, exchange sms.lanes.unrouted.",
+			[]string{"~ exchange sms.lanes", "stop what publishes to it, let the lanes and their waits run empty, delete it (curl", "- parts of lanes sms", "declared by OLD, with sms.normal, sms.normal.wait.1, sms.normal.dlq, exchange sms.lanes.unrouted.",
 				"2. before exchange sms.lanes is deleted, see ~, let its consumers empty it and its waits", "3. empty sms.normal.dlq: ", "send them back (rehop dlq send --all sms.normal.dlq) and do step 2 again", "rabbitmqctl delete_queue sms.normal\n", "sms.lanes.unrouted."}, "unbind"},
 		{"a lane that NEW has as a work queue is not deleted", "4.3 --vhost west", []topology.Spec{shop, lanes("vip", "bulk")}, []topology.Spec{shop, queue("sms.vip")},
 			[]string{"- lanes sms", "declared by OLD, with sms.bulk, sms.bulk.wait.1, sms.bulk.dlq, exchange sms.lanes", `1. keep "sms.bulk" in NEW, as Lanes.WorkQueues of OLD has it and without Bindings until step 6`, `4. let its consumers empty it and its waits`, "5. empty sms.bulk.dlq", "--vhost=west",
@@ -123,9 +131,9 @@ func TestAChangeIsTold(t *testing.T) {
 		{"lanes that NEW has as work queues: their exchange goes, and nothing else", "4.3", []topology.Spec{shop, lanes("vip", "bulk")}, []topology.Spec{shop, queue("sms.vip"), queue("sms.bulk")},
 			[]string{"- lanes sms (exchange-extra)", "declared by OLD, with exchange sms.lanes.unrouted.", "exchange sms.lanes\n", `it stays with what is in it; messages still come from exchange "shop"` + "\n", `1. let what publishes to exchange "sms.lanes" publish elsewhere`,
 				`2. when NEW is declared and no program of OLD runs, unbind "sms.lanes" from exchange "shop" (key "sms"). Messages from exchange "shop" (key "sms") that match no other binding reach no queue then`, "3. when NEW is declared and no program of OLD runs:", "exchanges/%2F/{"}, "delete_queue"},
-		{"a lane that NEW has as a work queue, beside other lanes", "4.3", []topology.Spec{shop, lanes("vip", "normal", "bulk")}, []topology.Spec{shop, lanes("vip", "bulk"), queue("sms.normal")}, []string{"~ exchange sms.lanes", "- lanes sms (exchange-extra)", "declared by OLD, with exchange sms.lanes.unrouted."}, "delete_queue"},
+		{"a lane that NEW has as a work queue, beside other lanes", "4.3", []topology.Spec{shop, lanes("vip", "normal", "bulk")}, []topology.Spec{shop, lanes("vip", "bulk"), queue("sms.normal")}, []string{"~ exchange sms.lanes", "- parts of lanes sms (exchange-extra)", "declared by OLD, with exchange sms.lanes.unrouted."}, "delete_queue"},
 		{"a lane that goes, and its dead letters stay", "4.3", []topology.Spec{shop, lanes("vip", "normal", "bulk")}, []topology.Spec{shop, lanes("vip", "bulk"), topology.DeadLetterQueue{Name: "sms.normal.dlq"}},
-			[]string{"- lanes sms", "declared by OLD, with sms.normal, sms.normal.wait.1, exchange", "rehop dlq send --queue=sms.normal sms.normal.dlq\n", "rabbitmqctl delete_queue sms.normal\n", "rabbitmqctl delete_queue sms.normal.wait.1\n"}, "delete_queue sms.normal.dlq"},
+			[]string{"- parts of lanes sms", "declared by OLD, with sms.normal, sms.normal.wait.1, exchange", "rehop dlq send --queue=sms.normal sms.normal.dlq\n", "rabbitmqctl delete_queue sms.normal\n", "rabbitmqctl delete_queue sms.normal.wait.1\n"}, "delete_queue sms.normal.dlq"},
 		{"a lane of those with one dead-letter queue goes: no second one is made, and the one is unbound before it is emptied", "4.3", []topology.Spec{shop, one(lanes("vip", "bulk"))}, []topology.Spec{shop, queue("sms.vip")},
 			[]string{"- lanes sms", "declared by OLD, with sms.bulk, sms.bulk.wait.1, sms.dlq, exchange", `dead letters of "sms.vip" still come to "sms.dlq" too`, `keep "sms.bulk" in NEW, as Lanes.WorkQueues of OLD has it`,
 				`"sms.dlq" from exchange "sms.vip.rehop.unrouted" (key "")`, "api/bindings/%2F/e/sms.vip.rehop.unrouted/q/sms.dlq/~'\n", "let its consumers empty it", "empty sms.dlq: ", "rabbitmqctl delete_queue sms.dlq\n"}, "sms.bulk.dlq"},
@@ -134,10 +142,10 @@ func TestAChangeIsTold(t *testing.T) {
 		{"lanes whose dead letters NEW keeps lose their exchange", "4.3", []topology.Spec{shop, lanes("vip", "bulk")}, []topology.Spec{shop, queue("sms.vip"), topology.DeadLetterQueue{Name: "sms.bulk.dlq"}},
 			[]string{"- lanes sms", "rabbitmqctl delete_queue sms.bulk\n", "exchanges/%2F/{", "sms.lanes}'"}, "delete_queue sms.bulk.dlq"},
 		{"lanes with one dead-letter queue no more: it is unbound before it is emptied", "4.3", []topology.Spec{shop, one(lanes("vip", "bulk"))}, []topology.Spec{shop, lanes("vip", "bulk")},
-			[]string{"~ exchange sms.lanes", "- lanes sms", "declared by OLD, with sms.dlq, exchange sms.lanes.unrouted.", `unbind "sms.dlq" from exchange "sms.vip.rehop.unrouted" (key "") and exchange "sms.bulk.rehop.unrouted" (key "")`, "empty sms.dlq: ", "rabbitmqctl delete_queue sms.dlq\n"}, "keep "},
+			[]string{"~ exchange sms.lanes", "- parts of lanes sms", "declared by OLD, with sms.dlq, exchange sms.lanes.unrouted.", `unbind "sms.dlq" from exchange "sms.vip.rehop.unrouted" (key "") and exchange "sms.bulk.rehop.unrouted" (key "")`, "empty sms.dlq: ", "rabbitmqctl delete_queue sms.dlq\n"}, "keep "},
 		{"a shard that NEW has as a work queue is not deleted", "4.3", []topology.Spec{shards(3)}, []topology.Spec{queue("bills.00")},
 			[]string{"- shards bills", "declared by OLD, with bills.01, bills.01.wait.1, bills.02, bills.02.wait.1, bills.dlq", `dead letters of "bills.00" still come to "bills.dlq" too`, `unbind "bills.dlq" from exchange "bills.00.rehop.unrouted" (key "")`,
-				"4. let the consumers of bills.01, bills.02 empty them", "5. empty bills.dlq: ", "rabbitmqctl delete_queue bills.01\n", "rabbitmqctl delete_queue bills.dlq\n"}, "delete_queue bills.00."},
+				"3. let the consumers of bills.01, bills.02 empty them", "4. empty bills.dlq: ", "rabbitmqctl delete_queue bills.01\n", "rabbitmqctl delete_queue bills.dlq\n"}, "delete_queue bills.00."},
 		{"shards that NEW has as work queues leave their dead letters", "4.3", []topology.Spec{shards(1)}, []topology.Spec{queue("bills.00")},
 			[]string{"- shards bills", "declared by OLD, with bills.dlq\n", `1. when NEW is declared and no program of OLD runs, unbind "bills.dlq" from exchange "bills.00.rehop.unrouted" (key "")`, "2. empty bills.dlq: ", "3. when NEW is declared and no program of OLD runs:", "rabbitmqctl delete_queue bills.dlq\n"}, "delete_queue bills.00."},
 		{"of two bindings, only the messages of one reach no queue", "4.3", []topology.Spec{shop, topology.WorkQueue{Name: "orders", Bindings: append(bound("shop", "a"), bound("shop", "b")...)}},
@@ -153,7 +161,7 @@ func TestAChangeIsTold(t *testing.T) {
 		{"dead letters that go, and their exchange stays", "4.3", []topology.Spec{plain, topology.DeadLetterQueue{Name: "lost", Exchange: "fallback"}}, []topology.Spec{plain, topology.Exchange{Name: "fallback", Kind: "fanout"}},
 			[]string{"- queue lost", `unbind "lost" from exchange "fallback" (key "")`, "empty lost: ", "rabbitmqctl delete_queue lost\n"}, "api/exchanges"},
 		{"exact delays that go", "4.3", []topology.Spec{plain, topology.Delays{}}, []topology.Spec{plain}, []string{"- delays rehop.delays.1s", "other services of the virtual host may use it", `0 for each of "rehop.delays.1s.`, "empty rehop.delays.1s.stranded: ", "rabbitmqctl delete_queue rehop.delays.1s.00"}, "delete_queue orders"},
-		{"shorter delays: the levels that stay are not deleted", "4.3", []topology.Spec{plain, topology.Delays{Max: 3 * time.Second}}, []topology.Spec{plain, topology.Delays{Max: time.Second}}, []string{"- delays rehop.delays.1s", "rabbitmqctl delete_queue rehop.delays.1s.01"}, "delete_queue rehop.delays.1s.00"},
+		{"shorter delays: the levels that stay are not deleted", "4.3", []topology.Spec{plain, topology.Delays{Max: 3 * time.Second}}, []topology.Spec{plain, topology.Delays{Max: time.Second}}, []string{"- parts of delays rehop.delays.1s", "rabbitmqctl delete_queue rehop.delays.1s.01"}, "delete_queue rehop.delays.1s.00"},
 		{"a queue that others declare from now on", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{shop, topology.WorkQueue{Name: "orders", Existing: true, Waits: minute}},
 			[]string{"- declaration of orders", "OLD:     quorum, bound to exchange \"shop\" (key \"order.#\")", "NEW:     declared by others", "nobody puts it or a binding back after it was deleted", "its new owner declares"}, "delete_queue"},
 		{"an exchange that others declare from now on", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{orders("orders")},
@@ -171,6 +179,36 @@ func TestAChangeIsTold(t *testing.T) {
 		{"a binding that goes stays", "4.3", []topology.Spec{topology.Exchange{Name: "shop"}, work(func(w *topology.WorkQueue) { w.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "a"}} })},
 			[]topology.Spec{topology.Exchange{Name: "shop"}, work(func(w *topology.WorkQueue) { w.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "b"}} })},
 			[]string{"+ binding shop --b--> orders", "messages that are published from then on, and match it, take it", "- binding shop --a--> orders", "it stays: messages that match it still take it, also while NEW runs"}, "may be in two queues"},
+		{"exchanges that lead delayed messages to lanes stay until these have come", "4.3", []topology.Spec{shop, topology.Delays{Max: time.Second}, lanes("vip", "bulk")}, []topology.Spec{shop, lanes("vip", "bulk")},
+			[]string{"- parts of lanes sms", "exchange sms.lanes.due.1s", `1. when NEW is declared and no program of OLD runs, wait until what programs of OLD delayed has come (rabbitmqctl list_queues name messages: 0 for each of "rehop.delays.1s.00" to "rehop.delays.1s.00"`, "2. when NEW", "sms.lanes.due.1s"}, ""},
+		{"a work queue with a name like a wait of another one", "4.3", []topology.Spec{plain, queue("orders.wait.x")}, []topology.Spec{plain},
+			[]string{"- queue orders.wait.x", "declared by OLD, with orders.wait.x.wait.1, orders.wait.x.dlq\n", "rabbitmqctl delete_queue orders.wait.x\n", "{orders.wait.x.rehop.", "1 left behind"}, "delete_queue orders.wait.1\n"},
+		{"a work queue with a name like an exchange of another one", "4.3", []topology.Spec{plain, queue("orders.rehop.x")}, []topology.Spec{plain},
+			[]string{"- queue orders.rehop.x", "declared by OLD, with orders.rehop.x.wait.1, orders.rehop.x.dlq\n", "rabbitmqctl delete_queue orders.rehop.x\n", "{orders.rehop.x.rehop.", "1 left behind"}, "delete_queue orders.wait.1\n"},
+		{"a work queue with the name of a wait that another one has not", "4.3", []topology.Spec{plain, queue("orders.wait.9")}, []topology.Spec{plain},
+			[]string{"- queue orders.wait.9", "declared by OLD, with orders.wait.9.wait.1, orders.wait.9.dlq\n", "rabbitmqctl delete_queue orders.wait.9\n", "1 left behind"}, "delete_queue orders.wait.1\n"},
+		{"what takes dead letters goes after what they come from", "4.3", []topology.Spec{shop, queue("orders.dlq"), plain}, []topology.Spec{shop},
+			[]string{"- queue orders (", "rehop dlq send --queue=orders orders.dlq\n", "rabbitmqctl delete_queue orders\n", "- queue orders.dlq (", "rabbitmqctl delete_queue orders.dlq\n"}, ""},
+		{"a dead-letter queue goes with the last that has it", "4.3", []topology.Spec{shop, queue("bills"), shards(2)}, []topology.Spec{shop},
+			[]string{"- queue bills (", "rehop dlq send --queue=bills bills.dlq\n", "rabbitmqctl delete_queue bills\n", "- shards bills", "empty bills.dlq: ", "rabbitmqctl delete_queue bills.dlq\n"}, ""},
+		{"a queue that stays and dead-letters to what goes is declared anew first", "4.3", []topology.Spec{plainMails}, []topology.Spec{topology.Delays{Max: time.Second, Queues: []string{"mails"}}},
+			[]string{"- parts of queue mails", `1. stop what publishes to "mails" or call Pause of its consumers, let a program of OLD run until its waits are empty`, `2. when nothing publishes to "mails" and it is empty, its new owner deletes it and declares it without x-dead-letter-exchange=mails.rehop.dlx. Nothing of this group is deleted before`, "3. empty mails.dlq: ", "rabbitmqctl delete_queue mails.dlq\n", "mails.rehop.dlx"}, "do step"},
+		{"a lane with bindings of its own goes: what publishes to these stops with the others", "4.3", []topology.Spec{shop, own(lanes("vip", "normal", "bulk"))}, []topology.Spec{shop, lanes("vip", "bulk")},
+			[]string{"~ exchange sms.lanes", "- parts of lanes sms", `1. stop what publishes to exchange "shop" (key "normal") too, with what publishes to exchange "sms.lanes", see ~`, "let its consumers empty it", `unbind "sms.normal" from exchange "shop" (key "normal")`}, ""},
+		{"dead letters that come to two queues are not sent back from both", "4.3", []topology.Spec{shop, one(lanes("vip", "bulk"))}, []topology.Spec{shop, lanes("vip", "bulk")},
+			[]string{"- parts of lanes sms", "empty sms.dlq: ", `or send those back that failed before NEW was declared, TIME ago (rehop dlq send --older TIME sms.dlq): later ones may be in "sms.vip.dlq" and "sms.bulk.dlq" too; wait`}, "dlq send --all"},
+		{"dead letters that come to two queues, of a shard that goes too", "4.3", []topology.Spec{shards(2)}, []topology.Spec{queue("bills.00")},
+			[]string{"- shards bills", `(rehop dlq send --older TIME bills.dlq) and do step 3 again: later ones may be in "bills.00.dlq" too; wait`}, "dlq send --all"},
+		{"a queue whose dead letters alone are unbound is not kept in NEW", "4.3", []topology.Spec{shards(2)}, []topology.Spec{queue("bills.00")}, []string{"- shards bills", `1. let what publishes to "bills.01" by name`}, "keep "},
+		{"a binding by which delayed messages come stays until they have", "4.3", []topology.Spec{shop, topology.Delays{Max: time.Second}, topology.WorkQueue{Name: "orders", Waits: minute, Bindings: append(bound("shop", "a"), bound("shop", "b")...)}},
+			[]topology.Spec{shop, topology.Delays{Max: time.Second}, topology.WorkQueue{Name: "orders", Waits: minute, Bindings: bound("shop", "a")}},
+			[]string{"- binding shop --b--> orders", "unbind it when no program of OLD runs: curl", "- binding rehop.delays.1s.deliver --", ">1.shop.b--> orders", "unbind it when no program of OLD runs and what programs of OLD delayed has come, at the latest Delays.Max of OLD later: curl", "2 left behind"}, "shop.a--> orders"},
+		{"shorter delays go on", "4.3", []topology.Spec{plain, topology.Delays{Max: 3 * time.Second}}, []topology.Spec{plain, topology.Delays{Max: time.Second}},
+			[]string{"- parts of delays rehop.delays.1s", "1. when no service delays messages by it for longer than Delays.Max of NEW any more"}, ""},
+		{"lanes with a name like the exchange of others are told by their own name", "4.3", []topology.Spec{shop, lanes("vip", "bulk"), named("sms.lanes", lanes("a", "b"))}, []topology.Spec{shop, lanes("vip", "bulk")},
+			[]string{"- lanes sms.lanes", "declared by OLD, with sms.lanes.a, ", `unbind "sms.lanes.lanes" from`, "rabbitmqctl delete_queue sms.lanes.a\n"}, "- lanes sms ("},
+		{"the exchange of dead letters that stay goes, and the heading does not name these", "4.3", []topology.Spec{plain, topology.DeadLetterQueue{Name: "lost", Exchange: "fallback"}}, []topology.Spec{plain, topology.DeadLetterQueue{Name: "lost"}},
+			[]string{"- parts of queue lost (exchange-extra)", "declared by OLD, with exchange fallback\n", "NEW:     none of these\n"}, "delete_queue"},
 		{"an exchange that others have to declare for NEW", "4.3", []topology.Spec{plain}, []topology.Spec{work(func(w *topology.WorkQueue) { w.Bindings = []topology.Binding{{Exchange: "theirs", RoutingKey: "a"}} })},
 			[]string{"+ exchange theirs", "NEW needs it, and topology.Declare of NEW returns an error without it"}, ""},
 	} {

@@ -21,9 +21,10 @@ type group struct {
 
 	work    []string    // its work queues
 	kept    []string    // work queues that stay, and whose waits go
+	held    []string    // those of kept that others declare, and that dead-letter to a part of the group
 	levels  []string    // of delays
 	letters []string    // its other queues without waits
-	inUse   [][2]string // those of work whose dead-letter queue NEW has, with that
+	inUse   [][2]string // those of work whose dead-letter queue is not of the group, with that
 
 	unbind  []binding // by which messages come to it from elsewhere
 	delayed bool      // messages that are delayed to it by its name come too
@@ -31,7 +32,8 @@ type group struct {
 	shrinks bool      // NEW has these shards with a smaller Count
 }
 
-// groups returns what stays behind, those with work queues first. What differs cannot stay as it is.
+// groups returns what stays behind, those with work queues first, and each before where its dead letters go. What differs cannot stay
+// as it is.
 func (w written) groups(next written, differs map[part]bool) (list []group, goes map[part]bool) {
 	has := map[part]bool{} // NEW
 	for _, p := range planned(next.plan) {
@@ -41,8 +43,7 @@ func (w written) groups(next written, differs map[part]bool) (list []group, goes
 		has[part{d.Kind, d.Name}] = true
 	}
 	goes = map[part]bool{}
-	specs := slices.Clone(w.specs)
-	slices.SortStableFunc(specs, func(a, b topology.Spec) int { return min(1, len(workQueues(b))) - min(1, len(workQueues(a))) })
+	specs := inOrder(w.specs)
 	all := make([]group, len(specs))
 	for _, p := range planned(w.plan) {
 		owner := w.wholeOf(p.name)
@@ -50,7 +51,7 @@ func (w written) groups(next written, differs map[part]bool) (list []group, goes
 		if has[p] || next.has(owner) && ofKept { // NEW's, or told by Verify
 			continue
 		}
-		if at := slices.IndexFunc(specs, func(s topology.Spec) bool { return w.owns(s, p) }); at >= 0 {
+		if at := w.ownerIn(specs, p); at >= 0 {
 			goes[p], all[at].parts = true, append(all[at].parts, p)
 		}
 	}
@@ -59,12 +60,42 @@ func (w written) groups(next written, differs map[part]bool) (list []group, goes
 			continue
 		}
 		g.kind, g.name = w.nameOf(specs[i])
-		g.shrinks = g.kind == "shards" && slices.ContainsFunc(next.specs, func(s topology.Spec) bool { kind, name := next.nameOf(s); return kind == g.kind && name == g.name })
-		g.sort(w, has)
+		g.shrinks = g.kind == "shards" && next.hasSpec(g.kind, g.name)
+		g.sort(w, differs)
 		g.findWays(w, next, goes, differs)
 		list = append(list, g)
 	}
 	return list, goes
+}
+
+// inOrder returns specifications with work queues first, and each before one whose work queue takes its dead letters.
+func inOrder(specs []topology.Spec) (list []topology.Spec) {
+	rest := slices.Clone(specs)
+	slices.SortStableFunc(rest, func(a, b topology.Spec) int { return min(1, len(workQueues(b))) - min(1, len(workQueues(a))) })
+	for len(rest) > 0 {
+		at := slices.IndexFunc(rest, func(s topology.Spec) bool {
+			return !slices.ContainsFunc(workQueues(s), func(to topology.WorkQueue) bool {
+				return slices.ContainsFunc(rest, func(o topology.Spec) bool {
+					return slices.ContainsFunc(workQueues(o), func(from topology.WorkQueue) bool { return from.DeadLetterQueue().Name == to.Name })
+				})
+			})
+		})
+		at = max(0, at) // in a circle none is before the others
+		list, rest = append(list, rest[at]), slices.Delete(rest, at, at+1)
+	}
+	return list
+}
+
+// ownerIn returns the specification that a part belongs to, -1 for none. A dead-letter queue belongs to the last one with work queues
+// that has it, so that it is there as long as something dead-letters to it.
+func (w written) ownerIn(specs []topology.Spec, p part) int {
+	owner := -1
+	for i, s := range specs {
+		if w.owns(s, p) && (owner < 0 || len(workQueues(s)) > 0) {
+			owner = i
+		}
+	}
+	return owner
 }
 
 // owns reports whether a part belongs to a specification, as its name says.
@@ -78,13 +109,16 @@ func (w written) owns(s topology.Spec, p part) bool {
 	case topology.Delays:
 		return strings.HasPrefix(p.name, name+".")
 	case topology.Lanes:
-		if p.name == s.Exchange() || strings.HasPrefix(p.name, s.Exchange()+".") {
+		ofLanes := strings.HasPrefix(p.name, s.Exchange()+".unrouted.") || strings.HasPrefix(p.name, s.Exchange()+".due.")
+		if p.kind == "exchange" && (p.name == s.Exchange() || ofLanes && w.wholeOf(p.name) == "") {
 			return true
 		}
 	}
+	whole := w.wholeOf(p.name)
 	isWork := p.kind == "queue" && w.has(p.name)
 	return slices.ContainsFunc(workQueues(s), func(q topology.WorkQueue) bool {
-		return p == part{"queue", q.Name} || p == part{"queue", q.DeadLetterQueue().Name} && !isWork || strings.HasPrefix(p.name, q.Name+".wait.") || strings.HasPrefix(p.name, q.Name+".rehop.")
+		dlq := q.DeadLetterQueue().Name
+		return p == part{"queue", q.Name} || p == part{"queue", dlq} && !isWork || whole == q.Name && p.name != whole && !strings.HasSuffix(p.name, ".dlq")
 	})
 }
 
@@ -104,8 +138,16 @@ func (w written) nameOf(s topology.Spec) (kind, name string) {
 	return "exchange", s.(topology.Exchange).Name
 }
 
+// hasSpec reports whether a file has a specification of a kind and name.
+func (w written) hasSpec(kind, name string) bool {
+	return slices.ContainsFunc(w.specs, func(s topology.Spec) bool {
+		k, n := w.nameOf(s)
+		return k == kind && n == name
+	})
+}
+
 // sort says what the queues of a group are for.
-func (g *group) sort(old written, has map[part]bool) {
+func (g *group) sort(old written, differs map[part]bool) {
 	for _, name := range g.named("queue") {
 		at := slices.IndexFunc(old.plan.Engines, func(e topology.PlannedEngine) bool { return e.Queue == name || slices.Contains(e.Waits, name) })
 		switch {
@@ -119,9 +161,15 @@ func (g *group) sort(old written, has map[part]bool) {
 			g.kept = append(g.kept, old.plan.Engines[at].Queue)
 		}
 	}
+	for name, to := range old.deadTo { // without waits too
+		if whole := (part{"queue", name}); !slices.Contains(g.parts, whole) && !differs[whole] && slices.Contains(g.parts, part{"exchange", to}) && !levels.Is(name) && old.has(name) {
+			g.held = append(g.held, name)
+		}
+	}
+	slices.Sort(g.held)
 	for _, s := range old.specs {
 		for _, q := range workQueues(s) {
-			if dlq := q.DeadLetterQueue().Name; slices.Contains(g.work, q.Name) && has[part{"queue", dlq}] {
+			if dlq := q.DeadLetterQueue().Name; slices.Contains(g.work, q.Name) && !slices.Contains(g.parts, part{"queue", dlq}) {
 				g.inUse = append(g.inUse, [2]string{q.Name, dlq})
 			}
 		}
@@ -145,6 +193,27 @@ func (g *group) findWays(old, next written, goes, differs map[part]bool) {
 			g.unbind = append(g.unbind, b)
 		}
 	}
+}
+
+// stopped returns how messages come to a group in which something has to stop, without those that failed or are delayed.
+func (g group) stopped() (ways []binding) {
+	for _, b := range g.unbind {
+		if g.stops != "" && !strings.Contains(b.Source, ".rehop.") && !levels.Is(b.Source) {
+			ways = append(ways, b)
+		}
+	}
+	return ways
+}
+
+// twins returns the dead-letter queues of NEW that take the same dead letters as those of a group, until these are unbound.
+func (g group) twins(old, next written) (names []string) {
+	for _, b := range g.unbind {
+		if strings.Contains(b.Source, ".rehop.") && slices.Contains(g.letters, b.Destination) {
+			both, _, _ := next.newcomers(old, b)
+			names = append(names, both...)
+		}
+	}
+	return unique(names)
 }
 
 func (g group) named(kind string) (names []string) {
@@ -181,7 +250,7 @@ func (g group) difference(old, next written, vhost string) topology.Difference {
 	var with []string
 	for _, p := range g.parts {
 		switch {
-		case p == part{g.kind, g.name} || strings.Contains(p.name, ".rehop."):
+		case p == part{g.kind, g.name} || p.kind == "exchange" && strings.Contains(p.name, ".rehop."):
 		case p.kind == "exchange":
 			with = append(with, fmt.Sprintf("exchange %s", p.name))
 		default:
@@ -196,6 +265,9 @@ func (g group) difference(old, next written, vhost string) topology.Difference {
 	}
 	if kind, ok := old.kinds[part{g.kind, g.name}]; ok && g.kind == "exchange" {
 		d.Found = kind
+	}
+	if _, isPart := old.kinds[part{g.kind, g.name}]; isPart && !slices.Contains(g.parts, part{g.kind, g.name}) || !isPart && next.hasSpec(g.kind, g.name) {
+		d.Kind, d.Expected = "parts of "+d.Kind, "none of these"
 	}
 	return d
 }

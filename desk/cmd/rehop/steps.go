@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,9 +17,13 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		return len(steps)
 	}
 	const whenNew = "when NEW is declared and no program of OLD runs"
-	keeps := len(g.unbind) > 0 && len(g.work) > 0 && g.stops == ""
+	isUnbound := slices.ContainsFunc(g.unbind, func(b binding) bool { return !slices.Contains(g.letters, b.Destination) })
+	keeps := isUnbound && len(g.work) > 0 && g.stops == ""
 	if keeps {
 		add(fmt.Sprintf("keep %s in NEW, as %sOLD has it and without Bindings", quoted(g.work), map[string]string{"lanes": "Lanes.WorkQueues of ", "shards": "Shards.WorkQueues of "}[g.kind]))
+	}
+	if ways := g.stopped(); len(ways) > 0 {
+		add(fmt.Sprintf("stop what publishes to %s too, with what publishes to exchange %q, see ~", sourcesText(ways), g.stops))
 	}
 	switch entrances := g.entrances(); {
 	case g.shrinks && len(g.work) > 0:
@@ -41,17 +46,29 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		again = fmt.Sprintf(" and do step %d again", add(step))
 	}
 	for _, name := range g.kept {
-		again = fmt.Sprintf(" and do step %d again", add(fmt.Sprintf("consume %q by a program of OLD, or call Pause of its consumers, until its waits are empty (%s), and stop that program",
+		again = fmt.Sprintf(" and do step %d again", add(fmt.Sprintf("stop what publishes to %q or call Pause of its consumers, let a program of OLD run until its waits are empty (%s), and stop that program",
 			name, ctl.Empty(vhost, fmt.Sprintf("each %q", name+".wait.*")))))
+	}
+	for _, name := range g.held {
+		again = "" // the new owner consumes it
+		add(fmt.Sprintf("when nothing publishes to %q and it is empty, its new owner deletes it and declares it without x-dead-letter-exchange=%s. Nothing of this group is deleted before: what the broker dead-letters from %q would be lost",
+			name, old.deadTo[name], name))
+	}
+	if g.delayed && len(g.work) == 0 {
+		add(fmt.Sprintf("%s, wait until %s", whenNew, old.haveCome(next, vhost)))
 	}
 	if g.stops != "" {
 		g.addUnbinding(old, next, vhost, "when no program of OLD runs, and before anything publishes again, see ~", add)
 	}
 	if len(g.levels) > 0 {
-		add(fmt.Sprintf("when no service delays messages by it any more, wait until they have come (%s)", ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", g.levels[0], g.levels[len(g.levels)-1]))))
+		longer := ""
+		if next.has(g.name) {
+			longer = " for longer than Delays.Max of NEW"
+		}
+		add(fmt.Sprintf("when no service delays messages by it%s any more, wait until they have come (%s)", longer, ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", g.levels[0], g.levels[len(g.levels)-1]))))
 	}
 	if len(g.letters) > 0 {
-		add(lettersStep(vhost, again, g.letters))
+		add(lettersStep(vhost, again, g.letters, g.twins(old, next)))
 	}
 	var commands, queues, dlqs []string
 	for _, of := range g.inUse {
@@ -102,14 +119,19 @@ func (g group) addUnbinding(old, next written, vhost, when string, add func(step
 	add(step+":", commands...)
 }
 
-// lettersStep is the step that empties dead-letter queues. What is sent back has to be consumed, which again says.
-func lettersStep(vhost, again string, dlqs []string) string {
+// lettersStep is the step that empties dead-letter queues. What is sent back has to be consumed, which again says. What fails since NEW
+// was declared is in twins too.
+func lettersStep(vhost, again string, dlqs, twins []string) string {
 	name, of := dlqs[0], strconv.Quote(dlqs[0])
 	if len(dlqs) > 1 {
 		name, of = "DLQ", "each of them"
 	}
-	return fmt.Sprintf("empty %s: move the dead letters (%s), or take them out (%s), or send them back (%s)%s; wait until nothing is left (%s)", strings.Join(dlqs, " and "),
-		ctl.Rehop("dlq move --all --to QUEUE", vhost, name), ctl.Rehop("dlq drop --all --copy letters.jsonl", vhost, name), ctl.Rehop("dlq send --all", vhost, name), again, ctl.Empty(vhost, of))
+	back := fmt.Sprintf("send them back (%s)%s", ctl.Rehop("dlq send --all", vhost, name), again)
+	if len(twins) > 0 {
+		back = fmt.Sprintf("send those back that failed before NEW was declared, TIME ago (%s)%s: later ones may be in %s too", ctl.Rehop("dlq send --older TIME", vhost, name), again, quoted(twins))
+	}
+	return fmt.Sprintf("empty %s: move the dead letters (%s), or take them out (%s), or %s; wait until nothing is left (%s)", strings.Join(dlqs, " and "),
+		ctl.Rehop("dlq move --all --to QUEUE", vhost, name), ctl.Rehop("dlq drop --all --copy letters.jsonl", vhost, name), back, ctl.Empty(vhost, of))
 }
 
 // numbered returns steps in their order, one a line, and the commands of each on lines below it. A single step has no number.

@@ -10,7 +10,9 @@ import (
 	"strings"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/levels"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -22,7 +24,8 @@ type written struct {
 	others []topology.Difference // what they need and do not declare
 
 	bindings []binding
-	kinds    map[part]string // types of its queues and exchanges
+	kinds    map[part]string   // types of its queues and exchanges
+	deadTo   map[string]string // where its queues dead-letter to
 }
 
 func (a *app) written(name, version string) (w written, err error) {
@@ -93,12 +96,13 @@ func (w *written) readParts() error {
 	if err := json.Unmarshal(w.file, &parts); err != nil {
 		return err
 	}
-	w.bindings, w.kinds = parts.Bindings, map[part]string{}
+	w.bindings, w.kinds, w.deadTo = parts.Bindings, map[part]string{}, map[string]string{}
 	for _, e := range parts.Exchanges {
 		w.kinds[part{"exchange", e.Name}] = e.Type
 	}
 	for _, q := range parts.Queues {
 		w.kinds[part{"queue", q.Name}] = fmt.Sprint(q.Arguments["x-queue-type"])
+		w.deadTo[q.Name], _ = q.Arguments["x-dead-letter-exchange"].(string)
 	}
 	return nil
 }
@@ -108,9 +112,16 @@ func (w written) wholeOf(name string) string {
 	if levels.Is(name) {
 		return strings.Join(strings.SplitN(name, ".", 4)[:3], ".")
 	}
-	for _, e := range w.plan.Engines {
-		if rest, ok := strings.CutPrefix(name, e.Queue); ok && (rest == "" || rest == ".dlq" || strings.HasPrefix(rest, ".rehop.") || strings.HasPrefix(rest, ".wait.")) {
-			return e.Queue
+	owners := []string{name, strings.TrimSuffix(name, ".dlq")} // a work queue may have the name of a part of another one
+	if owner, _, ok := route.WaitOf(name); ok {
+		owners = append(owners, owner)
+	}
+	if at := strings.LastIndex(name, ".rehop."); at >= 0 {
+		owners = append(owners, name[:at])
+	}
+	for _, owner := range owners {
+		if slices.ContainsFunc(w.plan.Engines, func(e topology.PlannedEngine) bool { return e.Queue == owner }) {
+			return owner
 		}
 	}
 	return ""
@@ -120,6 +131,15 @@ func (w written) wholeOf(name string) string {
 func (w written) has(whole string) bool {
 	return slices.ContainsFunc(w.plan.Engines, func(e topology.PlannedEngine) bool { return e.Queue == whole }) ||
 		slices.ContainsFunc(w.plan.Queues(), func(name string) bool { return levels.Is(name) && strings.HasPrefix(name, whole+".") })
+}
+
+// haveCome returns the words for messages that programs delayed and that are at their targets.
+func (w written) haveCome(next written, vhost string) string {
+	names := slices.DeleteFunc(w.plan.Queues(), func(name string) bool { return !levels.Is(name) || strings.HasSuffix(name, ".stranded") })
+	if slices.ContainsFunc(next.plan.Queues(), levels.Is) { // they do not get empty
+		return "what programs of OLD delayed has come, at the latest Delays.Max of OLD later"
+	}
+	return fmt.Sprintf("what programs of OLD delayed has come (%s)", ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", names[0], names[len(names)-1])))
 }
 
 // hasShardsOf reports whether a queue would be a shard of one of the Shards.
