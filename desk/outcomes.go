@@ -68,11 +68,12 @@ func (o *outcomes) room(to topology.Address, window int) int {
 	return max(failuresInARow-t.refused, 1) - t.flying
 }
 
-// some returns the places of letters that may be sent now, the first of n, each of which goes to a target.
+// some returns the places of letters that may be sent now, of n, each of which goes to a target. It looks at a few windows
+// of them: the first one may always be sent when none is under way.
 func (o *outcomes) some(n, window, flying int, target func(i int) topology.Address) (places []int) {
 	most := o.capacity(window, flying)
 	rooms := map[topology.Address]int{}
-	for i := 0; i < n && len(places) < most; i++ {
+	for i := 0; i < min(n, 8*window) && len(places) < most; i++ {
 		to := target(i)
 		room, known := rooms[to]
 		if !known {

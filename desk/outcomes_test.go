@@ -307,3 +307,44 @@ func TestWhatIsKnownOfTargetsIsBounded(t *testing.T) {
 		t.Errorf("%d targets are known, %d refuse", len(o.targets), o.refusing)
 	}
 }
+
+// Letters that a redrive does not try fill what it takes of a queue. It says so, and the letters behind them stay.
+func TestLettersBehindThoseThatAreNotTried(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		deadBills(w, false, append(slices.Repeat([]string{"bills.07"}, 60), "bills.00"))
+		live, err := NewLive(w.conn, "bills.dlq", LiveConfig{Journal: w.journal, Window: 40})
+		must(w.T, err)
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
+		if !errors.Is(err, ErrTarget) || p.Done != 0 || p.Failed != failuresInARow || !strings.Contains(p.Note, "were not looked at: collect them") {
+			w.Errorf("%v: %+v, want a note of the letters behind", err, p)
+		}
+		w.has("bills.dlq", 61)
+	})
+}
+
+func TestSomeThatMayBeSent(t *testing.T) {
+	var o outcomes
+	to := func(name string) topology.Address { return topology.Address{RoutingKey: name} }
+	for range 3 {
+		o.sent(to("refuses"))
+		o.failed(to("refuses"), confirm.ErrReturned)
+	}
+	o.sent(to("serves"))
+	o.taken(to("serves"))
+	for _, tt := range []struct {
+		rule   string
+		names  []string
+		window int
+		want   []int
+	}{
+		{"one that has refused three gets seven more", slices.Repeat([]string{"refuses"}, 12), 128, []int{0, 1, 2, 3, 4, 5, 6}},
+		{"behind them go those of another one", append(slices.Repeat([]string{"refuses"}, 8), "serves"), 128, []int{0, 1, 2, 3, 4, 5, 6, 8}},
+		{"no more than the window", slices.Repeat([]string{"serves"}, 12), 4, []int{0, 1, 2, 3}},
+		{"a new one gets ten", slices.Repeat([]string{"new"}, 12), 128, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+		{"not from far behind", append(slices.Repeat([]string{"refuses"}, 8*9), "serves"), 9, []int{0, 1, 2, 3, 4, 5, 6}},
+	} {
+		if got := o.some(len(tt.names), tt.window, 0, func(i int) topology.Address { return to(tt.names[i]) }); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.rule, got, tt.want)
+		}
+	}
+}
