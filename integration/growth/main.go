@@ -126,7 +126,10 @@ func run(ctx context.Context, args []string) error {
 }
 
 func experiments() []experiment {
-	return []experiment{sizes(), shards(), waiting("waits"), waiting("delays"), waiting("store"), queues(), unconfirmed()}
+	return []experiment{
+		queues(), // first, because they say what memory a broker has that has done nothing else
+		sizes(), shards(), waiting("waits"), waiting("delays"), waiting("store"), unconfirmed(),
+	}
 }
 
 // row is what was measured at one size.

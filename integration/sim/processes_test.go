@@ -557,7 +557,7 @@ func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 		}
 		// A session that the consumer ends itself has no reason beside. Its handlers are told when DrainTimeout is over, as where
 		// a shard goes to another process, or when its queue is deleted. Its channel lives a while longer: the broker hears an ack.
-		cause, told := context.Cause(ctx), over.Load() // nil: in this moment
+		cause, told := context.Cause(ctx), over.Load()                                                // nil: in this moment
 		alive := cause == connection.ErrSessionLost && (told == nil || time.Since(*told) < stopGrace) //nolint:errorlint // what wraps it has a reason
 		if errors.Is(cause, connection.ErrSessionLost) && !alive {
 			w.mu.Lock()

@@ -134,6 +134,9 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 	added := map[string][]topology.Difference{} // new parts, by the one that they are a part of
 	for _, d := range drift.Differences {
 		whole := next.wholeOf(d.Name)
+		if d.Class == topology.DriftDiffers && old.binding(d) != nil {
+			d.Class = topology.DriftExtra // OLD binds it, and Declare of NEW leaves it
+		}
 		if d.Kind == "binding" {
 			whole = next.wholeOf(strings.TrimPrefix(d.Name[strings.LastIndex(d.Name, "--> ")+len("--> "):], "exchange "))
 		}

@@ -125,6 +125,8 @@ func TestAChangeIsTold(t *testing.T) {
 		{"another set of lanes runs empty first", "4.3", []topology.Spec{shop, lanes("vip", "normal", "bulk")}, []topology.Spec{shop, lanes("vip", "bulk")},
 			[]string{"~ exchange sms.lanes", "stop what publishes to it, let the lanes and their waits run empty, delete it (curl", "- parts of lanes sms", "declared by OLD, with sms.normal, sms.normal.wait.1, sms.normal.dlq, exchange sms.lanes.unrouted.",
 				"2. before exchange sms.lanes is deleted, see ~, let its consumers empty it and its waits", "3. empty sms.normal.dlq: ", "send them back (rehop dlq send --all sms.normal.dlq) and do step 2 again", "rabbitmqctl delete_queue sms.normal\n", "sms.lanes.unrouted."}, "unbind"},
+		{"a lane that NEW has as a work queue leaves the dead letters in common, and nothing stops for that", "4.3", []topology.Spec{shop, one(lanes("vip", "bulk"))}, []topology.Spec{shop, queue("sms.vip")},
+			[]string{"lanes sms", "1 left behind: nothing has to stop"}, "no version of rehop binds it"},
 		{"a lane that NEW has as a work queue is not deleted", "4.3 --vhost west", []topology.Spec{shop, lanes("vip", "bulk")}, []topology.Spec{shop, queue("sms.vip")},
 			[]string{"- lanes sms", "declared by OLD, with sms.bulk, sms.bulk.wait.1, sms.bulk.dlq, exchange sms.lanes", `1. keep "sms.bulk" in NEW, as Lanes.WorkQueues of OLD has it and without Bindings until step 6`, `4. let its consumers empty it and its waits`, "5. empty sms.bulk.dlq", "--vhost=west",
 				"6. when NEW is declared", "rabbitmqctl delete_queue -p west sms.bulk\n", "exchanges/west/{", "sms.lanes}'"}, "delete_queue -p west sms.vip"},
