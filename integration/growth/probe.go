@@ -116,20 +116,14 @@ func (g *growth) rehop(ctx context.Context, l load) (rate float64, err error) {
 }
 
 // raw returns the rate of a plain program: one channel that publishes, one channel for each queue, and as
-// many goroutines that ack. It has a socket for publishing and one for consuming, as RabbitMQ advises and as
-// rehop has: with one for both, what it publishes waits for what it reads, until an alarm stops both.
+// many goroutines that ack.
 func (g *growth) raw(ctx context.Context, l load) (rate float64, err error) {
 	conn, err := amqp.Dial(g.url)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	out, err := amqp.Dial(g.url)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	publishing, err := out.Channel()
+	publishing, err := conn.Channel()
 	if err != nil {
 		return 0, err
 	}
