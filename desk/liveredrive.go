@@ -114,6 +114,7 @@ type liveRedrive struct {
 	firstSeen []string // digests of letters that are not in the journal yet
 
 	unjudged bool // letters of this turn were not looked at, because others had reached the limit
+	freed    bool // some of those others were not tried, and have left room
 
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known

@@ -228,7 +228,7 @@ func (r *liveRedrive) leaveUntried() {
 	r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
 		leaves := r.outcomes.leaves(r.redrive.target(p.letter))
 		if leaves {
-			r.untried[p.identity] = true
+			r.untried[p.identity], r.freed = true, true
 			delete(r.counted, p.identity)
 			if r.book.past.open[p.key] {
 				r.unanswered++ // it may have been sent, and keeps its place in the limit

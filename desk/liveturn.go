@@ -92,7 +92,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
-	r.unjudged = false
+	r.unjudged, r.freed = false, false
 	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
 	r.counter, r.consumers, r.owner = counter, queue.Consumers, facts.owner
 	r.keys = map[string]keys{}
@@ -157,7 +157,7 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (mo
 			r.send(ctx)
 		}
 		if r.flying == 0 && (timeUp || !taking && len(r.pending) == 0 && r.canary.done()) {
-			return timeUp || r.unjudged && !r.enough(), nil // letters that were not tried have left room
+			return timeUp || r.unjudged && r.freed && !r.limitReached(), nil
 		}
 		if wait := r.wait(); wait > 0 {
 			due.Reset(wait)
@@ -284,10 +284,11 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		}
 	}
 	if past.open[key] {
-		if !leaves {
+		if !leaves || r.ended[key] || r.ended[digest] { // a letter that has failed has its place in the limit already
 			r.unanswered--
 		}
 	} else if r.limitReached() {
+		r.unjudged = true
 		return nil
 	}
 	if doubt {

@@ -22,7 +22,7 @@ func (p *Producer) receipt(ctx context.Context, m *Message, maybeDuplicate bool,
 	receipt.Err = fmt.Errorf("producer: message %q: %w", m.ID, err)
 	switch {
 	case len(p.cfg.Fallback) == 0:
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && p.taken(receipt.Cause):
 		receipt.Err = withEnd(ctx, receipt.Err)
 	case p.sinks.Err() == nil:
 		p.fallBack(ctx, *m, &receipt)
@@ -45,6 +45,7 @@ func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {
 	takers := p.takers(r.Cause)
 	for i, sink := range takers {
 		if ctx.Err() != nil || p.sinks.Err() != nil {
+			errs = append(errs, withEnd(ctx, errors.New("not all sinks of the Fallback were asked")))
 			break
 		}
 		cause := r.Err

@@ -64,10 +64,14 @@ func again(ctx context.Context, p *confirm.Publisher, sending *confirm.Message, 
 
 // withEnd adds to an error why nothing more was tried, if that is ctx.
 func withEnd(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
+	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	return fmt.Errorf("%w; nothing more was tried: %w", err, pause.Ended(ctx))
+	end := pause.Ended(ctx)
+	if errors.Is(err, context.Cause(ctx)) && (errors.Is(err, ctx.Err()) || !errors.Is(end, ctx.Err())) {
+		return err // which says it already
+	}
+	return fmt.Errorf("%w; nothing more was tried: %w", err, end)
 }
 
 // orArrived returns the error of the last try of a message that may have arrived

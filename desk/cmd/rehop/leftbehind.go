@@ -183,11 +183,11 @@ func (g *group) findWays(old, next written, goes, differs map[part]bool) {
 		if !slices.Contains(g.parts, b.to()) || slices.Contains(g.parts, b.from()) || isWiring && goes[b.from()] {
 			continue
 		}
-		_, _, same := next.newcomers(old, b)
+		meets, _, same := next.newcomers(old, b)
 		switch {
 		case differs[b.from()]:
 			g.stops = b.Source
-		case levels.Is(b.Source) && !same: // unbound, what is delayed would be stranded
+		case levels.Is(b.Source) && (!same || len(meets) == 0): // unbound, what is delayed would be stranded, or not come here
 			g.delayed = true
 		default:
 			g.unbind = append(g.unbind, b)

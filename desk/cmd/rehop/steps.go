@@ -68,7 +68,7 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		add(fmt.Sprintf("when no service delays messages by it%s any more, wait until they have come (%s)", longer, ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", g.levels[0], g.levels[len(g.levels)-1]))))
 	}
 	if len(g.letters) > 0 {
-		add(lettersStep(vhost, again, g.letters, g.twins(old, next)))
+		add(lettersStep(vhost, again, g.letters, g.twins(old, next), g.work))
 	}
 	var commands, queues, dlqs []string
 	for _, of := range g.inUse {
@@ -120,8 +120,8 @@ func (g group) addUnbinding(old, next written, vhost, when string, add func(step
 }
 
 // lettersStep is the step that empties dead-letter queues. What is sent back has to be consumed, which again says. What fails since NEW
-// was declared is in twins too.
-func lettersStep(vhost, again string, dlqs, twins []string) string {
+// was declared is in twins too, but for what fails in the work queues that go.
+func lettersStep(vhost, again string, dlqs, twins, work []string) string {
 	name, of := dlqs[0], strconv.Quote(dlqs[0])
 	if len(dlqs) > 1 {
 		name, of = "DLQ", "each of them"
@@ -129,6 +129,15 @@ func lettersStep(vhost, again string, dlqs, twins []string) string {
 	back := fmt.Sprintf("send them back (%s)%s", ctl.Rehop("dlq send --all", vhost, name), again)
 	if len(twins) > 0 {
 		back = fmt.Sprintf("send those back that failed before NEW was declared, TIME ago (%s)%s: later ones may be in %s too", ctl.Rehop("dlq send --older TIME", vhost, name), again, quoted(twins))
+		var commands []string
+		for _, name := range dlqs {
+			for _, queue := range work {
+				commands = append(commands, ctl.Rehop("dlq send --queue="+ctl.Quote(queue), vhost, name))
+			}
+		}
+		if len(work) > 0 {
+			back += fmt.Sprintf(", but not those of %s (%s)", quoted(work), strings.Join(commands, "; "))
+		}
 	}
 	return fmt.Sprintf("empty %s: move the dead letters (%s), or take them out (%s), or %s; wait until nothing is left (%s)", strings.Join(dlqs, " and "),
 		ctl.Rehop("dlq move --all --to QUEUE", vhost, name), ctl.Rehop("dlq drop --all --copy letters.jsonl", vhost, name), back, ctl.Empty(vhost, of))

@@ -136,7 +136,7 @@ func (w written) has(whole string) bool {
 // haveCome returns the words for messages that programs delayed and that are at their targets.
 func (w written) haveCome(next written, vhost string) string {
 	names := slices.DeleteFunc(w.plan.Queues(), func(name string) bool { return !levels.Is(name) || strings.HasSuffix(name, ".stranded") })
-	if slices.ContainsFunc(next.plan.Queues(), levels.Is) { // they do not get empty
+	if len(names) == 0 || slices.ContainsFunc(next.plan.Queues(), levels.Is) { // of others, or they do not get empty
 		return "what programs of OLD delayed has come, at the latest Delays.Max of OLD later"
 	}
 	return fmt.Sprintf("what programs of OLD delayed has come (%s)", ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", names[0], names[len(names)-1])))
