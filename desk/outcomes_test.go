@@ -348,3 +348,21 @@ func TestSomeThatMayBeSent(t *testing.T) {
 		}
 	}
 }
+
+// A letter without a target takes its place in the limit, and costs no other turn: each turn counts as a delivery of every letter.
+func TestALetterWithoutATargetCostsNoOtherTurn(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		must(w.T, topology.Declare(w.Context(), w.conn, topology.Shards{Name: "bills", Count: 1}))
+		for i := range 5 {
+			_, err := w.broker.Publish(rehoptest.Message{RoutingKey: "bills.dlq", Publishing: amqp.Publishing{MessageId: fmt.Sprint("m-", i), DeliveryMode: amqp.Persistent}})
+			must(w.T, err)
+		}
+		live, err := NewLive(w.conn, "bills.dlq", LiveConfig{Journal: w.journal})
+		must(w.T, err)
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true, Limit: 1}, nil)
+		if err != nil || p.Skipped != 1 || p.Done != 0 {
+			w.Errorf("%v: %+v, want one letter left out", err, p)
+		}
+		w.has("bills.dlq", 5)
+	})
+}
