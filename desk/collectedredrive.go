@@ -568,7 +568,7 @@ type marking struct {
 	publisher *confirm.Publisher
 }
 
-// PublishAll is that of store.Publisher. It sends as many together as outcomes has room for.
+// PublishAll is the method of store.Publisher. It sends in rounds, each of as many messages as outcomes allows.
 func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error) {
 	r := m.redrive
 	receipts := make([]producer.Receipt, len(messages))

@@ -220,7 +220,7 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 	return r.outcomes.end()
 }
 
-// leaveUntried takes away what was to be sent to queues that take none.
+// leaveUntried takes the letters out of pending that go to queues which take none.
 func (r *liveRedrive) leaveUntried() {
 	if r.outcomes.shut == 0 {
 		return

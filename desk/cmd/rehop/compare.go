@@ -152,7 +152,7 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 	for _, whole := range sortedKeys(added) {
 		c.Differences = withParts(c.Differences, whole, added[whole])
 	}
-	for _, b := range old.bindings { // Verify leaves those of delays to whoever declared them
+	for _, b := range old.bindings { // Verify does not tell of bindings of exact delays: every service that declares delays has some
 		d := topology.Difference{Code: "binding-extra", Class: topology.DriftExtra, Kind: "binding", Name: b.String(), Expected: none, Found: b.String()}
 		same := func(o binding) bool { return o.String() == d.Name }
 		told := slices.ContainsFunc(c.Differences, func(o topology.Difference) bool { return o.Name == d.Name })

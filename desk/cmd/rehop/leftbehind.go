@@ -21,10 +21,10 @@ type group struct {
 
 	work    []string    // its work queues
 	kept    []string    // work queues that stay, and whose waits go
-	held    []string    // those of kept that others declare, and that dead-letter to a part of the group
+	held    []string    // of kept: work queues that others declare and whose dead letters go to a part of the group
 	levels  []string    // of delays
 	letters []string    // its other queues without waits
-	inUse   [][2]string // those of work whose dead-letter queue is not of the group, with that
+	inUse   [][2]string // of work: a queue and its dead-letter queue, where that is no part of the group
 
 	unbind  []binding // by which messages come to it from elsewhere
 	delayed bool      // messages that are delayed to it by its name come too
@@ -195,7 +195,7 @@ func (g *group) findWays(old, next written, goes, differs map[part]bool) {
 	}
 }
 
-// stopped returns how messages come to a group in which something has to stop, without those that failed or are delayed.
+// stopped returns the bindings by which publishers reach a group in which something has to stop. Failed and delayed messages come by others.
 func (g group) stopped() (ways []binding) {
 	for _, b := range g.unbind {
 		if g.stops != "" && !strings.Contains(b.Source, ".rehop.") && !levels.Is(b.Source) {
@@ -330,7 +330,7 @@ func handedOver(old, next written) (list []topology.Difference) {
 	return list
 }
 
-// none is the form of what is not there.
+// none is what a difference says where one side has nothing.
 const none = "none"
 
 func quoted(names []string) string {
