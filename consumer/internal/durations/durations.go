@@ -110,7 +110,7 @@ const (
 	Uncleared = time.Minute
 
 	// SuspectsMeet is how long a lane that has met a suspect message waits for the other lanes to meet theirs,
-	// before the one with the fewest deaths has its turn. All sessions of a process that starts begin
+	// before one of them has its turn. All sessions of a process that starts begin
 	// within it. It trades a second of each process in a crash loop for an order of the turns that spares innocent messages.
 	SuspectsMeet = time.Second
 

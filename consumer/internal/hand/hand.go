@@ -36,11 +36,11 @@ type Hand struct {
 	wake   time.Time // when Due is to be called; zero: at no time
 
 	// Of several lanes.
-	turns  turns
-	kept   lasting // handlers begin with no message of lanes because of the turns of others
-	equals []*Lane // of which one has the next turn
-	offers []offer
-	start  float64 // of the message that was taken last, see offer
+	turns   turns
+	kept    lasting // handlers begin with no message of lanes because of the turns of others
+	waiting []*Lane // for their turns
+	offers  []offer
+	start   float64 // of the message that was taken last, see offer
 }
 
 // Grant is the messages that a worker has, all of one lane and one session: one, or

@@ -11,9 +11,10 @@ import (
 // lane. A suspect is a message of which consumers may have died so often that it may be the guilty one. Of
 // several lanes those that meet suspects take turns, and handlers begin with no message of another lane.
 //
-// Which lane is next follows from the counts of the broker, which outlive the process: the one whose suspects
-// have the fewest deaths. A crash counts for all that wait. So of equals another one is first in the
-// life of each process, and the innocent ones before the guilty one are handled.
+// Which lane is next follows from the counts of the broker, which outlive the process. A crash counts once for
+// all that wait, so another lane is first in the life of each process, whoever has more deaths, and the innocent
+// ones before a guilty one are handled. With the fewest deaths first, a guilty message that was spared one
+// crash would be first again and again, until the others are letters.
 
 // turns is which lane may handle its suspects. The zero value is that there are none.
 type turns struct {
@@ -78,7 +79,7 @@ func (h *Hand) nextTurn(now time.Time, out *Out) {
 	if t.since.IsZero() || t.of != nil || now.Before(t.first) {
 		return
 	}
-	next, left := h.fewestDeaths(!now.Before(t.end))
+	next, left := h.nextLane(!now.Before(t.end))
 	switch {
 	case next != nil:
 		t.of, t.end = next, now.Add(durations.Uncleared)
@@ -98,11 +99,12 @@ func (h *Hand) nextTurn(now time.Time, out *Out) {
 	}
 }
 
-// fewestDeaths returns the lane that is next, and whether one is left. One in order whose session ends is waited for,
+// nextLane returns the lane that is next, and whether one is left. One in order whose session ends is waited for,
 // but not for long, until its handlers have returned and it has given its suspects back. If it is late, its next session
 // meets them again. It needs mu held.
-func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
-	h.equals = h.equals[:0]
+func (h *Hand) nextLane(late bool) (next *Lane, left bool) {
+	h.waiting = h.waiting[:0]
+	most := 0
 	for _, l := range h.lanes {
 		gives := l.Ordered && l.gate.stall != "" && l.gate.stall != Visiting && l.latest.counts.Suspects > 0
 		if gives && late {
@@ -110,18 +112,13 @@ func (h *Hand) fewestDeaths(late bool) (next *Lane, left bool) {
 			l.Changed.set()
 		}
 		left = left || l.deaths > 0
-		if l.deaths == 0 || gives {
-			continue
-		}
-		if len(h.equals) > 0 && l.deaths < h.equals[0].deaths {
-			h.equals = h.equals[:0]
-		}
-		if len(h.equals) == 0 || l.deaths == h.equals[0].deaths {
-			h.equals = append(h.equals, l)
+		if l.deaths > 0 && !gives {
+			h.waiting = append(h.waiting, l)
+			most = max(most, l.deaths)
 		}
 	}
-	if n := len(h.equals); n > 0 {
-		next = h.equals[h.equals[0].deaths%n]
+	if n := len(h.waiting); n > 0 {
+		next = h.waiting[most%n]
 	}
 	return next, left
 }

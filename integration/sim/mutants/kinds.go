@@ -51,8 +51,8 @@ var shardMutants = []mutant{
 var apartMutants = []mutant{
 	{"a message that ends its process is handled beside those of other lanes", []edit{{"consumer/internal/hand/session.go",
 		"	if len(h.lanes) > 1 {\n		l.meets(m, out)\n	}\n", ""}}},
-	{"of lanes with as many deaths the first one is always next", []edit{{"consumer/internal/hand/suspects.go",
-		"		next = h.equals[h.equals[0].deaths%n]\n", "		next = h.equals[n-n]\n"}}},
+	{"of lanes that wait the first one is always next", []edit{{"consumer/internal/hand/suspects.go",
+		"		next = h.waiting[most%n]\n", "		next = h.waiting[n-n]\n"}}},
 	{"a lane in order does not wait for its turn", []edit{{"consumer/sessions.go",
 		"		if !r.awaitSuspects() {\n			continue\n		}\n", ""}}},
 }
