@@ -293,6 +293,7 @@ var remedies = map[string]remedy{
 			r.publish("shop", "sms.1")
 		},
 		steps: func(r *repair) {
+			poll.Until(r, time.Minute, "there are letters", func() bool { return r.count("sms.vip.dlq")+r.count("sms.bulk.dlq") > 0 })
 			r.stopPublishing()
 			r.run("curl -u USER -X DELETE")
 			r.declare(r.want...)
