@@ -254,6 +254,13 @@ func (h *history) mayWait(attempt int) bool {
 	return left > 0
 }
 
+// mayBeOf reports whether a claim may be of the delivery of a run. Who said it is known of a delivery that had come again.
+func (h *history) mayBeOf(c claim, r Run) bool {
+	by := func(o Run) bool { return o.Attempt == c.attempt && o.Began.Equal(c.at) }
+	at := slices.IndexFunc(h.again, by)
+	return at < 0 || slices.ContainsFunc(h.again, func(o Run) bool { return by(o) && o.By == r.By })
+}
+
 func count(b bool) int {
 	if b {
 		return 1
@@ -273,7 +280,8 @@ func (h *history) seenAfterWait(c claim, nacks bool) bool {
 		return true
 	}
 	next := c.attempt
-	if !c.Snoozed && (c.WaitNumber >= c.attempt || h.mayWait(c.attempt)) && slices.ContainsFunc(h.runs, func(r Run) bool { return r.Attempt == c.attempt && !r.Began.After(c.at) }) {
+	ran := func(r Run) bool { return r.Attempt == c.attempt && !r.Began.After(c.at) && h.mayBeOf(c, r) }
+	if !c.Snoozed && (c.WaitNumber >= c.attempt || h.mayWait(c.attempt)) && slices.ContainsFunc(h.runs, ran) {
 		next++
 	}
 	later := func(o claim) bool { return o.attempt == c.attempt && o.at.After(c.at) }

@@ -246,6 +246,29 @@ func TestCheck(t *testing.T) {
 			b.Said(b.id, 1, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted})
 			b.Letter(b.id, rehop.CauseExhausted, 1, 1, false)
 		}, ""},
+		"run by a process that stopped, and put off by another": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "one"}, errFailed)
+			b.say(2, requeued)
+			b.Again(b.id, Run{Attempt: 2, Call: 1, By: "other", Redelivered: true})
+			b.say(2, wait(1))
+			time.Sleep(2 * time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "other"}, nil)
+			b.say(2, done)
+		}, ""},
+		"run by the process that said it waits, and comes back as the same attempt": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "one"}, errFailed)
+			b.say(2, requeued)
+			b.run(Run{Attempt: 2, Call: 1, By: "other", Redelivered: true}, errFailed)
+			b.Again(b.id, Run{Attempt: 2, Call: 1, By: "other", Redelivered: true})
+			b.say(2, wait(2))
+			time.Sleep(2 * time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "other"}, nil)
+			b.say(2, done)
+		}, "said to be in a wait after attempt 2"},
 		"said to wait, and is a letter": {func(b book) {
 			b.handle(1, errFailed, wait(1))
 			b.Letter(b.id, rehop.CauseRejected, 1, 1, false)
