@@ -177,11 +177,7 @@ func (r *run) noteEnd(e ended) (told bool) {
 		r.health.note(&r.health.stuck, err)
 		r.faultLog.Error("a queue is not handled", err, "queue", r.queue)
 		// Each lost socket counts for all that was sent before the message, and handlers had no time for those.
-		if r.ordered() {
-			r.bound.OneAtATime(r.handled.Load(), time.Now())
-		} else {
-			r.bound.Least(r.handled.Load(), time.Now())
-		}
+		r.bound.OneAtATime(r.ordered(), r.handled.Load(), time.Now())
 		return true
 	case r.place.failed == 0 && before.failed > 0:
 		r.health.note(&r.health.stuck, nil)

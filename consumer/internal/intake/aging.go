@@ -44,7 +44,7 @@ func (s *Session) giveBackOld(now time.Time) (again time.Duration, err error) {
 func (s *Session) consumeAgain(now time.Time) error {
 	base := s.base()
 	if in := s.Hand.Room(base); !s.version.AtLeast(4, 3) || s.Prefetch.Fixed || in.Waiting == 0 || !in.Oldest.IsZero() {
-		s.Bound.set(max(base/2, min(base, len(s.Hand.Taken()))), s.Handled.Load(), now)
+		s.Bound.halve(base, len(s.Hand.Taken()), s.Handled.Load(), now)
 	}
 	if err := s.suspend(); err != nil {
 		return err

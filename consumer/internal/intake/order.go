@@ -145,43 +145,17 @@ func (s *Session) left(ctx context.Context) error {
 	return err
 }
 
-// bound sets the bound of the next sessions. If messages have waited too long, none are sent
-// ahead in two cases: the messages that go back have used up a part of their delivery limit
-// that way, or handlers had to be told to end. A quorum queue hands messages that have
-// come back out before all others, and so in their order only if none comes back again
-// before the next session has had them all. So the prefetch stays the same at first, and
-// then is so small that none waits. For messages that are held a small prefetch would be no
-// help, and other keys would stand still: there is no bound after them.
+// bound sets the bound of the next sessions.
 //
 // Where a handler of a former session has not returned, messages wait for its key however
 // small the prefetch is.
 func (s *Session) bound(why error, now time.Time) {
-	// One message that comes back alone is not worth it: deathsOf takes the renewals from the deaths of every message.
-	if alone := s.base() == 1 && errors.Is(why, hand.ErrSuspects); hand.Renews(why) && !alone {
-		s.Bound.renewals++
+	e := ending{why: why, alone: s.base() == 1}
+	if errors.Is(why, hand.ErrWaited) {
+		oldest, _ := s.Hand.Oldest()
+		e.vain = errors.Is(context.Cause(s.Hand.Stop), hand.ErrWaited) || oldest != nil && returnsOf(oldest) >= s.fewReturns() && s.Lane.Busy() == 0
 	}
-	switch {
-	case errors.Is(why, hand.ErrSuspects):
-		s.Bound.set(1, s.Handled.Load(), now)
-		s.Bound.suspects = true
-		return
-	case errors.Is(why, hand.ErrCleared):
-		s.Bound.suspects = false
-		s.Bound.Lift()
-		return
-	case errors.Is(why, hand.ErrKeptUp):
-		s.Bound.rise(s.Prefetch.Base, s.Handled.Load(), now)
-		return
-	case errors.Is(why, hand.ErrHeld):
-		s.Bound.Lift()
-		return
-	case !errors.Is(why, hand.ErrWaited):
-		return
-	}
-	oldest, _ := s.Hand.Oldest()
-	if errors.Is(context.Cause(s.Hand.Stop), hand.ErrWaited) || oldest != nil && returnsOf(oldest) >= s.fewReturns() && s.Lane.Busy() == 0 {
-		s.Bound.set(1, s.Handled.Load(), now)
-	}
+	s.Bound.ends(e, s.Prefetch.Base, s.Handled.Load(), now)
 }
 
 // fewReturns returns how often messages may come back that have waited. The limit of a queue

@@ -74,38 +74,69 @@ func (p *Prefetch) want(prefetch, base int, handled int64, untried int, waited t
 // base returns the prefetch of an open gate that the session starts with.
 func (s *Session) base() int { return s.Bound.of(s.Prefetch.Base) }
 
-// adapt gives the session the prefetch that its messages and handlers want, while the gate is open.
+// view is what the prefetch of a session follows.
+type view struct {
+	prefetch  int       // of the consumer; 0: there is none
+	first     int       // of one that begins
+	base      int       // of an open gate
+	bounded   bool      // there is a bound
+	room      hand.Room // for base
+	handled   int64     // messages so far
+	suspicion suspicion
+	lane      bool // it is asked because the lane may want another number, and not because of a message or the time
+}
+
+// next returns the prefetch for now, 0 for no consumer, and whether another consumer is to have it. An
+// outage and a pause leave one message or none. It may begin a new measuring.
 //
-// It does not grow past keys while there is a bound, because messages have waited for too long, or
+// The prefetch does not grow past keys while there is a bound, because messages have waited for too long, or
 // while messages come back that consumers may have died of: each crash would count against thousands, and
 // then all of them would be suspect.
-func (s *Session) adapt(now time.Time) error {
-	base := s.base()
-	in := s.Hand.Room(base)
-	want := s.prefetch
+func (p *Prefetch) next(v view, now time.Time) (prefetch int, another bool) {
+	in, want := v.room, v.prefetch
 	switch {
-	case s.prefetch == 0, in.Wants < base:
-		return nil // see heed
-	case want < base:
-		want = max(want, s.suspicion.bound(base, in.Suspects, in.Uncleared, now))
-	case s.Prefetch.Fixed:
-		return nil
+	case !v.lane && (want == 0 || in.Wants < v.base):
+		return want, false
+	case in.Wants < v.base: // a consumer of one message that is held by now gets no other one
+		return in.Wants, in.Wants < v.prefetch || in.Wants == 1 && (v.prefetch == 0 || in.Waiting == 0)
+	case v.prefetch == 0:
+		return v.first, true
+	case v.prefetch < v.base:
+		want = max(want, v.suspicion.bound(v.base, in.Suspects, in.Uncleared, now))
+	case p.Fixed:
+	case in.Blocked && !v.bounded && !v.suspicion.wary && pastKeys(v.base, in.Counts) > 0:
+		return pastKeys(v.base, in.Counts), true
 	default:
-		if in.Blocked && s.Bound.most == 0 && !s.suspicion.wary {
-			if more := pastKeys(base, in.Counts); more > 0 {
-				return s.replace(more)
-			}
-		}
 		waited := time.Duration(0)
 		if !in.Oldest.IsZero() {
 			waited = now.Sub(in.Oldest)
 		}
-		want = s.Prefetch.want(want, base, s.Handled.Load(), in.Untried, waited, now)
+		want = p.want(want, v.base, v.handled, in.Untried, waited, now)
 	}
-	if want == s.prefetch {
+	return want, want != v.prefetch
+}
+
+// heed gives the session the prefetch that its lane wants, and then its messages and handlers.
+func (s *Session) heed(now time.Time) error { return s.follow(now, true) }
+
+// adapt gives the session the prefetch that its messages and handlers want, while the gate is open.
+func (s *Session) adapt(now time.Time) error { return s.follow(now, false) }
+
+func (s *Session) follow(now time.Time, lane bool) error {
+	base := s.base()
+	v := view{s.prefetch, s.first(base), base, s.Bound.most > 0, s.Hand.Room(base), s.Handled.Load(), s.suspicion, lane}
+	prefetch, another := s.Prefetch.next(v, now)
+	switch {
+	case !another:
 		return nil
+	case s.prefetch > 0 && v.room.Wants == base:
+		return s.replace(prefetch)
+	case s.prefetch > 0:
+		if err := s.suspend(); err != nil || prefetch == 0 {
+			return err
+		}
 	}
-	return s.replace(want)
+	return s.begin(prefetch)
 }
 
 // busy reports whether the broker waits for us and not we for it.

@@ -63,6 +63,51 @@ func TestWantedPrefetch(t *testing.T) {
 	}
 }
 
+func TestThePrefetchForNow(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	room := func(wants, waiting int) hand.Room { return hand.Room{Wants: wants, Waiting: waiting} }
+	suspects := func(unsettled, uncleared int) hand.Room {
+		return hand.Room{Wants: 16, Counts: hand.Counts{Suspects: unsettled, Uncleared: uncleared}}
+	}
+	blocked := hand.Room{Wants: 16, Blocked: true, Counts: hand.Counts{Unsettled: 16}}
+	for _, tt := range []struct {
+		rule    string
+		fixed   bool
+		v       view
+		want    int
+		another bool
+	}{
+		{"the gate is open again: as a session begins", false, view{lane: true, prefetch: 0, room: room(16, 0)}, 1, true},
+		{"a pause: none", false, view{lane: true, prefetch: 16, room: room(0, 9)}, 0, true},
+		{"it goes on", false, view{lane: true, prefetch: 0, room: room(0, 0)}, 0, false},
+		{"an outage: one", false, view{lane: true, prefetch: 16, room: room(1, 9)}, 1, true},
+		{"none was wanted, and now one is", false, view{lane: true, prefetch: 0, room: room(1, 0)}, 1, true},
+		{"that one is to be handled next", false, view{lane: true, prefetch: 1, room: room(1, 1)}, 1, false},
+		{"it is held, and another one is wanted", false, view{lane: true, prefetch: 1, room: room(1, 0)}, 1, true},
+		{"the message of an outage has come, and a handler has it", false, view{prefetch: 1, room: room(1, 0)}, 1, false},
+		{"the time passes in an outage", false, view{prefetch: 16, room: room(1, 9)}, 16, false},
+		{"the time passes in a pause", false, view{prefetch: 0, room: room(16, 0)}, 0, false},
+		{"a suspect is in hand: no other", true, view{prefetch: 1, room: suspects(1, 1), suspicion: suspicion{half: 10, last: now}}, 1, false},
+		{"its handler has returned, and it is held: one more", true, view{prefetch: 1, room: suspects(1, 0), suspicion: suspicion{half: 10, last: now}}, 2, true},
+		{"a message has come that is none: all", true, view{prefetch: 1, room: suspects(0, 0), suspicion: suspicion{half: 10, over: true}}, 16, true},
+		{"a larger prefetch stays when suspects come", true, view{prefetch: 3, room: suspects(1, 1), suspicion: suspicion{half: 10, last: now}}, 3, false},
+		{"a prefetch that is fixed", true, view{prefetch: 16, room: blocked, handled: 5000}, 16, false},
+		{"past a key", false, view{prefetch: 16, room: blocked}, 16, true},
+		{"not with a bound", false, view{prefetch: 16, room: blocked, bounded: true}, 16, false},
+		{"not while messages come back again and again", false, view{prefetch: 16, room: blocked, suspicion: suspicion{half: 10, wary: true}}, 16, false},
+		{"what quick handlers do", false, view{prefetch: 16, room: room(16, 0), handled: 300}, 316, true},
+		{"the oldest message waits too long", false, view{prefetch: 300, room: hand.Room{Wants: 16, Oldest: now.Add(-durations.Stale)}, handled: 1}, 16, true},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			p := Prefetch{Base: 16, Fixed: tt.fixed, began: now.Add(-durations.Buffered), unsteady: now.Add(-durations.Calm)}
+			tt.v.base, tt.v.first = 16, 1
+			if got, another := p.next(tt.v, now); got != tt.want || another != tt.another {
+				t.Errorf("%d, %v; want %d, %v", got, another, tt.want, tt.another)
+			}
+		})
+	}
+}
+
 // messages is a Consumer that makes messages, and does nothing else.
 type messages struct{ Consumer }
 

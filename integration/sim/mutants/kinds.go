@@ -11,9 +11,9 @@ var stuckMutants = []mutant{
 	{"queues never part", []edit{{"consumer/place.go",
 		"	p.apart = p.apart || p.partings != partings\n", ""}}},
 	{"a queue in order meets a message that cannot be handed over with all of its prefetch", []edit{{"consumer/place.go",
-		"			r.bound.OneAtATime(r.handled.Load(), time.Now())\n", ""}}},
+		"		r.bound.OneAtATime(", "		if r.ordered() {\n			return true\n		}\n		r.bound.OneAtATime("}}},
 	{"a queue without order meets one with all of its prefetch", []edit{{"consumer/place.go",
-		"			r.bound.Least(r.handled.Load(), time.Now())\n", ""}}},
+		"		r.bound.OneAtATime(", "		if !r.ordered() {\n			return true\n		}\n		r.bound.OneAtATime("}}},
 	{"a shard that is another's stays a fault", []edit{{"consumer/health.go",
 		"	case h.idle == other: // which tells what it meets there\n		return nil\n	case h.stuck.Err", "	case h.stuck.Err"}}},
 }
