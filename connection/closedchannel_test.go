@@ -13,20 +13,7 @@ import (
 // The client library lets a frame through that was about to be written when it
 // answered the close of the channel, and the broker ends the connection for it.
 func TestAChannelThatTheBrokerClosesHarmsNoOther(t *testing.T) {
-	b, err := rehoptest.NewBroker(rehoptest.Config{Version: "4.3"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	c, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: b.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	neighbour, err := c.Session(t.Context(), connection.Consume)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, neighbour := withNeighbour(t)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -57,4 +44,51 @@ func TestAChannelThatTheBrokerClosesHarmsNoOther(t *testing.T) {
 	if err := neighbour.Err(); err != nil {
 		t.Errorf("the session beside them: %v", err)
 	}
+}
+
+// The client library writes frames between the close of a channel and the broker's answer, and the broker ends the
+// connection for them.
+func TestAChannelThatIsClosedHarmsNoOther(t *testing.T) {
+	c, neighbour := withNeighbour(t)
+	for range 200 {
+		s, err := c.Session(t.Context(), connection.Consume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing := make(chan struct{})
+		var acks sync.WaitGroup
+		acks.Go(func() {
+			close(closing)
+			for s.Channel().Ack(0, true) == nil { // of all messages in hand, of which there are none
+			}
+		})
+		<-closing
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		acks.Wait()
+		if err := neighbour.Err(); err != nil {
+			t.Fatalf("the session beside it: %v", err)
+		}
+	}
+}
+
+// withNeighbour returns a Conn and a session of it.
+func withNeighbour(t *testing.T) (*connection.Conn, *connection.Session) {
+	t.Helper()
+	b, err := rehoptest.NewBroker(rehoptest.Config{Version: "4.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	c, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: b.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	s, err := c.Session(t.Context(), connection.Consume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, s
 }

@@ -9,15 +9,16 @@ import (
 )
 
 // frameWriter writes frames for the client library. It passes them on as they are,
-// except on a channel that the broker has closed: the library answers the close and
-// then lets through a command that was about to be written, and for that one the broker
-// would end the connection, with every other channel on it. The broker discards such
-// commands until it has the answer, so nothing is lost with them. But it wants each as a
-// whole: the header and the bodies of a message pass if its method has.
+// except on a channel that is closed. The library lets a command through that was about
+// to be written when it answered the broker's close, and commands that come while the
+// broker has not answered its own. For those the broker would end the connection, with every
+// other channel on it. The broker discards what comes after a close, so nothing is lost with them. But it
+// wants each command as a whole: the header and the bodies of a message pass if its method has.
 type frameWriter struct {
 	to     io.Writer
 	closed *closedChannels
 
+	ended    map[uint16]struct{} // the channels that the library has closed, until it opens them again
 	left     int64               // bytes until the next frame begins
 	dropping bool                // those are left out
 	leftOut  map[uint16]struct{} // the channels whose latest method was left out
@@ -36,7 +37,7 @@ func (f framed) Write(p []byte) (int, error) { return f.out.Write(p) }
 const preamble = "AMQP\x00\x00\x09\x01"
 
 func newFrameWriter(to io.Writer, closed *closedChannels) *frameWriter {
-	return &frameWriter{to: to, closed: closed, left: int64(len(preamble)), leftOut: map[uint16]struct{}{}}
+	return &frameWriter{to: to, closed: closed, left: int64(len(preamble)), ended: map[uint16]struct{}{}, leftOut: map[uint16]struct{}{}}
 }
 
 // Write is called by one goroutine at a time.
@@ -83,8 +84,8 @@ func (w *frameWriter) pass(p []byte) error {
 	return err
 }
 
-// stray reports whether a frame is left out: of a channel that the broker has closed, a
-// method that is neither the answer to that nor the beginning of the next channel of this
+// stray reports whether a frame is left out: of a closed channel, a
+// method that is neither the answer to the broker's close nor the beginning of the next channel of this
 // number, and what follows such a method.
 func (w *frameWriter) stray(f []byte) bool {
 	channel := binary.BigEndian.Uint16(f[1:])
@@ -92,13 +93,20 @@ func (w *frameWriter) stray(f []byte) bool {
 		_, out := w.leftOut[channel]
 		return out
 	}
+	_, ended := w.ended[channel]
 	id := binary.BigEndian.Uint32(f[frameHead:])
-	if !w.closed.has(channel) || id == idChannelCloseOk || id == idChannelOpen {
-		delete(w.leftOut, channel)
-		return false
+	switch {
+	case id == idChannelOpen:
+		delete(w.ended, channel)
+	case id == idChannelCloseOk:
+	case ended || w.closed.has(channel):
+		w.leftOut[channel] = struct{}{}
+		return true
+	case id == idChannelClose:
+		w.ended[channel] = struct{}{}
 	}
-	w.leftOut[channel] = struct{}{}
-	return true
+	delete(w.leftOut, channel)
+	return false
 }
 
 // closedChannels are the channels of a connection that the broker has closed, until

@@ -151,6 +151,36 @@ func TestTwoSchedulesDeclaredAtOnce(t *testing.T) {
 	}, "two schedules declared at once")
 }
 
+func TestAcksBesideTheCloseOfTheirSession(t *testing.T) {
+	onEveryEngine(t, func(e *env) {
+		session := func() *connection.Session {
+			s, err := e.conn.Session(e.Context(), connection.Consume)
+			if err != nil {
+				e.Fatal(err)
+			}
+			return s
+		}
+		neighbour := session()
+		defer neighbour.Close()
+		for range 50 {
+			s := session()
+			acking := make(chan struct{})
+			var acks sync.WaitGroup
+			acks.Go(func() {
+				close(acking)
+				for s.Channel().Ack(0, true) == nil { // of all messages in hand, of which there are none
+				}
+			})
+			<-acking
+			e.noError("close the session", s.Close())
+			acks.Wait()
+			if err := neighbour.Err(); err != nil {
+				e.Fatalf("the session beside it: %v", err)
+			}
+		}
+	}, "session: acks beside its close harm no other")
+}
+
 func TestCtxEndsAWriteNobodyReads(t *testing.T) {
 	onNewest(t, func(e *env) {
 		broker, err := url.Parse(e.node.AMQPURL())

@@ -91,6 +91,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules, shardR
 	{Name: "publish: returned"},
 	{Name: "publish: nacked"},
 	{Name: "publish: refused harms no other"},
+	{Name: "session: acks beside its close harm no other", Except: matrix.OncePerEngine},
 	{Name: "publish: missing exchange harms no other"},
 	{Name: "publish: ctx ends a write nobody reads", Except: matrix.OnlyNewest},
 	{Name: "publish: fallback takes it"},
