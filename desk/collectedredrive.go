@@ -73,16 +73,18 @@ type collectedRedrive struct {
 	progress Progress
 	warning  string // begins Progress.Note
 	outcomes outcomes
-	doubted  int // letters of this replay that need a target
-	untried  int // letters of this replay whose targets take none
-	maybe    int // of these: an earlier process may have sent them, so that they keep their places in the limit
-	known    int // letters of this replay that were sent by an earlier process
+	doubted  int            // letters of this replay that need a target
+	untried  int            // letters of this replay whose targets take none
+	maybe    int            // of these: an earlier process may have sent them, so that they keep their places in the limit
+	known    int            // letters of this replay that were sent by an earlier process
+	again    int            // letters of this replay that an earlier one has tried in vain
+	failed   map[int64]bool // letters that this process has tried in vain, by their numbers
 	sent     []string
 	noted    time.Time
 }
 
 func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
-	r := &collectedRedrive{source: c, book: b, redrive: b.redrive, resumed: resumed, tell: tell, outcomes: outcomes{one: b.redrive.To != nil}, progress: b.past.progress}
+	r := &collectedRedrive{source: c, book: b, redrive: b.redrive, resumed: resumed, tell: tell, outcomes: outcomes{one: b.redrive.To != nil}, progress: b.past.progress, failed: map[int64]bool{}}
 	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
 	if b.redrive.Action != Drop { // whose letters are counted when they are gone
 		r.progress.Done = len(b.past.sent)
@@ -171,7 +173,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	replay := func(q store.Query) (err error) {
 		for {
 			r.mu.Lock()
-			done, r.known, r.doubted, r.untried, r.maybe = r.progress.Done, 0, 0, 0, 0
+			done, r.known, r.doubted, r.untried, r.maybe, r.again = r.progress.Done, 0, 0, 0, 0, 0
 			r.mu.Unlock()
 			if r.heed() {
 				return ErrRedriveStopped
@@ -181,9 +183,9 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 			r.settled(done, report)
 			r.mu.Unlock()
 			tried := report.Sent + report.Failed
-			if others = report.Matched - tried - r.untried; options.Limit > 0 {
+			if others = report.Matched - tried - r.untried - r.again; options.Limit > 0 {
 				others = min(others, options.Limit-tried)
-				options.Limit -= report.Sent
+				options.Limit -= tried - r.doubted // those in doubt are tried by each replay
 			}
 			// A process that has died has leased letters, which are free in a while.
 			if err != nil || others <= 0 || !r.resumed || time.Since(began) > leases || !pause(ctx, noteEvery) {
@@ -375,7 +377,7 @@ func (r *collectedRedrive) left() (n int, bounded bool) {
 func (r *collectedRedrive) settled(before int, report store.ReplayReport) {
 	before -= r.known
 	r.progress.Matched, r.progress.Done = before+report.Matched, before+report.Sent
-	r.progress.Failed, r.progress.Skipped = max(report.Failed-r.doubted, 0), r.doubted
+	r.progress.Failed, r.progress.Skipped = max(report.Failed-r.doubted, 0)+r.again, r.doubted
 	r.progress.LastID = report.LastID
 	if report.Last != nil && !hasNoTarget(report.Last) {
 		r.progress.Error = report.Last.Error()
@@ -574,7 +576,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
 	var rest []int
-	known, numbers := 0, resend.Numbers(ctx)
+	known, again, numbers := 0, 0, resend.Numbers(ctx)
 	for i, message := range messages {
 		keys[i] = identityOf(message, numbers[i])
 		receipts[i] = producer.Receipt{ID: message.ID}
@@ -583,10 +585,15 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 			known++
 			continue
 		}
+		if r.failed[numbers[i]] {
+			receipts[i].Err = resend.ErrUntried
+			again++
+			continue
+		}
 		rest = append(rest, i)
 	}
 	r.mu.Lock()
-	r.known += known
+	r.known, r.again = r.known+known, r.again+again
 	r.mu.Unlock()
 	if len(r.book.past.sent) > 0 { // the replay goes on behind the canary
 		if err := r.canaryIsOver(); err != nil {
@@ -615,7 +622,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 				now, rest = append(now, rest[place]), slices.Delete(rest, place, place+1)
 			}
 			slices.Reverse(now)
-			err = m.publish(ctx, messages, now, keys, receipts)
+			err = m.publish(ctx, messages, now, keys, numbers, receipts)
 		}
 		if err != nil {
 			for i := range receipts {
@@ -630,7 +637,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 }
 
 // publish publishes messages, and notes what becomes of each.
-func (m *marking) publish(ctx context.Context, messages []producer.Message, places []int, keys []string, receipts []producer.Receipt) error {
+func (m *marking) publish(ctx context.Context, messages []producer.Message, places []int, keys []string, numbers []int64, receipts []producer.Receipt) error {
 	r := m.redrive
 	var try []string
 	for _, i := range places {
@@ -667,6 +674,7 @@ func (m *marking) publish(ctx context.Context, messages []producer.Message, plac
 			r.outcomes.taken(to)
 			continue
 		}
+		r.failed[numbers[one.Number]] = true
 		r.outcomes.failed(to, receipt.Err)
 		if errors.Is(receipt.Err, confirm.ErrUnconfirmed) {
 			r.book.past.open[key] = true

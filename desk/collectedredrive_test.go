@@ -27,7 +27,7 @@ func TestAStopAwaitsTheAnswer(t *testing.T) {
 		must(w.T, err)
 		publisher := confirm.New(w.conn, confirm.Limits{Messages: replayWindow})
 		run, stop := context.WithCancelCause(w.Context())
-		sender := resend.Sender{Publisher: &marking{redrive: &collectedRedrive{book: b, redrive: b.redrive, stop: stop}, publisher: publisher}}
+		sender := resend.Sender{Publisher: &marking{redrive: &collectedRedrive{book: b, redrive: b.redrive, stop: stop, failed: map[int64]bool{}}, publisher: publisher}}
 		send := func(id string) []producer.Receipt { // as a Replay does
 			return sender.Publish(resend.Numbered(run, []int64{1}), []producer.Message{{RoutingKey: "orders", ID: id}}, func(int) bool { return false }, func(err error) { w.Error(err) })
 		}
