@@ -65,6 +65,7 @@ type collectedRedrive struct {
 	redrive Redrive
 	tell    func(Progress)
 	stop    context.CancelCauseFunc
+	over    <-chan struct{} // closed by stop, or when the ctx of the process ends
 
 	resumed    bool
 	unanswered int // letters that an earlier process has tried, that are not there, and of which it is not known whether they arrived
@@ -92,7 +93,7 @@ func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell 
 	r.progress.Matched, r.progress.Failed, r.progress.Skipped = r.progress.Done, 0, 0
 	r.progress.Began, r.progress.DoneBefore = time.Now().UTC(), r.progress.Done
 	run, stop := context.WithCancelCause(ctx)
-	r.stop = stop
+	r.stop, r.over = stop, run.Done()
 	watched := b.watch(run, stop)
 	err := r.run(run)
 	if err != nil && run.Err() != nil {
@@ -221,14 +222,19 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	return err
 }
 
-// heed stops the redrive if somebody has asked for that, and reports it: before the first letters
-// go, and between others.
+// heed stops the redrive if somebody has asked for that, and reports whether it is over: before the first
+// letters go, and between others.
 func (r *collectedRedrive) heed() bool {
-	stopped := r.book.stopped()
-	if stopped {
+	if r.book.stopped() {
 		r.stop(ErrRedriveStopped)
+		return true
 	}
-	return stopped
+	select {
+	case <-r.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // before is the time before which the letters of the redrive were stored, in whole
@@ -489,7 +495,7 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 	}
 	after := int64(0)
 	for {
-		if r.heed() || ctx.Err() != nil {
+		if r.heed() {
 			return context.Cause(ctx)
 		}
 		var transfers []*transfer
@@ -615,6 +621,9 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 		err := r.outcomes.end()
 		if err == nil && len(rest) == 0 {
 			return receipts, nil
+		}
+		if err == nil && r.heed() {
+			err = ErrRedriveStopped
 		}
 		if err == nil {
 			var now []int

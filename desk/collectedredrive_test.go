@@ -53,6 +53,36 @@ func TestAStopAwaitsTheAnswer(t *testing.T) {
 	})
 }
 
+// After a stop the letters of a batch that are not on their way yet stay as they are.
+func TestAStopBeginsNoFurtherRound(t *testing.T) {
+	for _, by := range []string{"journal", "ctx"} {
+		t.Run(by, func(t *testing.T) {
+			inBubble(t, "4.3", func(w *fixture) {
+				source := deadBills(w, true, slices.Repeat([]string{"bills.00"}, 50))
+				ctx, stop := context.WithCancel(w.Context())
+				defer stop()
+				asked := false
+				w.journal.sync = func(f *os.File) error {
+					if asked || !bytes.Contains(readFile(w.T, f.Name()), []byte(`"try"`)) {
+						return nil
+					}
+					asked = true
+					if by == "ctx" {
+						stop()
+						return nil
+					}
+					return w.journal.Stop("mine", By{})
+				}
+				p, err := source.Execute(ctx, Redrive{ID: "mine", Action: Send, All: true}, nil)
+				if !errors.Is(err, ErrRedriveStopped) || p.State != Stopped || p.Done != failuresInARow || p.Failed != 0 {
+					w.Errorf("%v: %+v, want the letters of the first round", err, p)
+				}
+				w.has("bills.00", failuresInARow)
+			})
+		})
+	}
+}
+
 // A process dies between the confirm of letters without a message id and the note of it,
 // or between the note and their deletion. The next one finds them by their numbers.
 func TestLettersWithoutAnIDHaveTheirNumbers(t *testing.T) {
