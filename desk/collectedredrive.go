@@ -207,11 +207,11 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	if options.Limit, _ = r.left(); err == nil && (!bounded || options.Limit > 0) {
 		err = replay(q)
 	}
+	if err == nil && others > 0 {
+		r.progress.Note = noted(r.progress.Note, fmt.Sprintf("%s in the hands of another process were left", count(others, "letter")))
+	}
 	if err == nil {
 		err = r.outcomes.err(r.untried)
-	}
-	if err == nil && others > 0 {
-		r.progress.Note = noted(r.warning, fmt.Sprintf("%s in the hands of another process were left", count(others, "letter")))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -146,14 +146,14 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	}
 	switch {
 	case err == nil && !r.redrive.Look.IsZero() && r.room.known > 0 && !r.limitReached():
-		r.leave(fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(r.room.known, "letter")))
+		r.leave(noted(r.left, fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(r.room.known, "letter"))))
 	case err == nil && r.hand == nil: // there was none to take
 		r.leave(l.elsewhere(ctx))
 	case err == nil && r.elsewhere > 0:
 		if r.others {
-			r.leave(fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter")))
+			r.leave(noted(r.left, fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter"))))
 		} else {
-			r.leave(fmt.Sprintf("%s did not come, although the queue had counted them: other consumers may have taken them, or they have expired", count(r.elsewhere, "letter")))
+			r.leave(noted(r.left, fmt.Sprintf("%s did not come, although the queue had counted them: other consumers may have taken them, or they have expired", count(r.elsewhere, "letter"))))
 		}
 	case err == nil && r.room.known > 0 && !r.limitReached():
 		r.leave(noted(r.left, fmt.Sprintf("%s that the redrive had seen did not come again: other consumers may have taken them, or they have expired", count(r.room.known, "letter"))))
@@ -164,6 +164,9 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	r.leave(noted(r.left, maybeSentNote(r.maybeSent)))
 	r.progress.MaybeSent = len(r.maybeSent)
 	r.progress.InHand = 0
+	if err == nil {
+		err = r.outcomes.err(len(r.untried))
+	}
 	switch {
 	case err == nil:
 		r.progress.State = Done
@@ -224,7 +227,7 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 		case err == nil && !more && missing > 0:
 			return fmt.Errorf("desk: %s in the hands of an earlier process of this redrive did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter"))
 		case err == nil && !more:
-			return r.outcomes.err(len(r.untried))
+			return nil
 		case err == nil:
 		case errors.Is(err, connection.ErrSessionLost) && !errors.Is(err, ErrTarget) && ctx.Err() == nil:
 			if lost++; r.progress.Done > before {

@@ -366,3 +366,33 @@ func TestALetterWithoutATargetCostsNoOtherTurn(t *testing.T) {
 		w.has("bills.dlq", 5)
 	})
 }
+
+// A queue that takes none hides no note of letters that were left for another reason.
+func TestARedriveThatLeavesAQueueOutKeepsItsNotes(t *testing.T) {
+	onBoth(t, append(slices.Repeat([]string{"bills.07"}, 12), "bills.00"), func(w *fixture, source Source) {
+		list, err := source.List(w.Context(), Filter{}, Page{Look: true})
+		must(w.T, err)
+		gaveBack := make(chan error, 1)
+		note := "1 letter in the hands of another process were left"
+		switch from := source.(type) {
+		case *storeSource:
+			go func() {
+				_, err := from.store.Replay(w.Context(), slowPublisher{}, store.Query{MessageIDs: []string{"m-12"}}, store.ReplayOptions{})
+				gaveBack <- err
+			}()
+		case *Live:
+			d, got, err := w.channel().Get("bills.dlq", false)
+			if err != nil || !got {
+				w.Fatalf("%v: %v", got, err)
+			}
+			gaveBack <- d.Ack(false)
+			note = "1 letter of the look did not come"
+		}
+		time.Sleep(time.Second)
+		p, err := source.Execute(w.Context(), Redrive{Action: Send, All: true, Look: list.Seen.At}, nil)
+		if !errors.Is(err, ErrTarget) || p.Failed != failuresInARow || !strings.Contains(p.Note, note) {
+			w.Errorf("%v: %+v, want the note %q", err, p, note)
+		}
+		must(w.T, <-gaveBack)
+	})
+}
