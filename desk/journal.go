@@ -361,7 +361,7 @@ func (j *Journal) history(id string) (past, error) {
 			delete(h.open, key)
 		}
 		for _, key := range e.Doubted {
-			h.doubted[key] = true
+			h.doubted[key], h.again[key] = true, true
 		}
 		h.there, h.seen = cmp.Or(h.there, e.There), append(h.seen, e.Seen...)
 		h.canaryOver = h.canaryOver || e.CanaryOver

@@ -99,9 +99,12 @@ func (r *liveRedrive) send(ctx context.Context) {
 		return
 	}
 	transfers := r.pick(n)
-	keys := make([]string, n)
-	for i, p := range transfers {
-		keys[i] = p.key
+	e := entry{Seen: r.firstSeen}
+	for _, p := range transfers {
+		if p.again {
+			r.begins(p, &e)
+		}
+		e.Try = append(e.Try, p.key)
 		if id := p.letter.Publishing.MessageId; id != "" {
 			r.sent[id] = true
 		} else {
@@ -116,9 +119,8 @@ func (r *liveRedrive) send(ctx context.Context) {
 		r.outcomes.sent(r.redrive.target(p.letter))
 	}
 	r.at("matched")
-	seen := r.firstSeen
 	r.firstSeen = nil
-	if err := r.book.write(entry{Seen: seen, Try: keys}); err != nil {
+	if err := r.book.write(e); err != nil {
 		for _, p := range transfers {
 			p.err = err
 			r.arrivals <- p
@@ -226,15 +228,20 @@ func (r *liveRedrive) leaveUntried() {
 		return
 	}
 	r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
-		leaves := r.outcomes.leaves(r.redrive.target(p.letter))
-		if leaves {
-			r.untried[p.identity], r.freed = true, true
-			delete(r.counted, p.identity)
-			if r.book.past.open[p.key] {
-				r.unanswered++ // it may have been sent, and keeps its place in the limit
-			}
+		if !r.outcomes.leaves(r.redrive.target(p.letter)) {
+			return false
 		}
-		return leaves
+		r.freed = true
+		if p.again {
+			r.stays(p)
+			return true
+		}
+		r.untried[p.identity] = true
+		delete(r.counted, p.identity)
+		if r.book.past.open[p.key] {
+			r.unanswered++ // it may have been sent, and keeps its place in the limit
+		}
+		return true
 	})
 }
 

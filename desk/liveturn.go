@@ -110,6 +110,9 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		errs = append(errs, r.land(<-r.arrivals)) // each has its end within sendTimeout
 	}
 	for _, p := range r.pending {
+		if p.again {
+			r.stays(p)
+		}
 		delete(r.counted, p.identity) // it may have another turn; matched keeps it
 	}
 	if err := r.hand.arrived(ctx); err != nil {
@@ -268,20 +271,20 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 			return ErrRedriveStopped
 		}
 		r.undeleted--
+		one, full := &transfer{letter: l, key: key, tag: tag, again: true}, r.limitReached()
 		switch {
-		case r.answer == Again && !leaves:
-			if err := r.book.write(entry{Gone: []string{key}}); err != nil {
-				return err
-			}
-			past.gone[key] = true
-			key = r.newKey(digest)
 		case r.answer == Delete:
 			r.deleting++
 			return r.ack(key, tag)
+		case r.answer != Again || leaves:
+			r.stays(one)
+		case full:
+			r.unjudged = true
+			r.stays(one)
 		default:
-			r.maybeSent[key] = cmp.Or(l.Publishing.MessageId, l.ID)
-			return nil
+			r.pending = append(r.pending, one)
 		}
+		return nil
 	}
 	if past.open[key] {
 		if !leaves || r.ended[key] || r.ended[digest] { // a letter that has failed has its place in the limit already
@@ -290,12 +293,6 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	} else if r.limitReached() {
 		r.unjudged = true
 		return nil
-	}
-	if doubt {
-		if err := r.book.write(entry{Try: []string{key}, Doubted: []string{key}}); err != nil {
-			return err
-		}
-		past.open[key], past.doubted[key] = true, true
 	}
 	identity := key
 	if l.Publishing.MessageId != "" && !past.open[key] {
@@ -320,6 +317,24 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	r.counted[identity] = true
 	r.pending = append(r.pending, &transfer{letter: l, key: key, identity: identity, tag: tag})
 	return nil
+}
+
+// stays notes that a letter which may have been sent is not sent again.
+func (r *liveRedrive) stays(p *transfer) {
+	r.maybeSent[p.key] = cmp.Or(p.letter.Publishing.MessageId, p.letter.ID)
+}
+
+// begins gives a letter that may have been sent, and is about to be sent again, a key of its own.
+func (r *liveRedrive) begins(p *transfer, e *entry) {
+	past := &r.book.past
+	e.Gone = append(e.Gone, p.key)
+	past.gone[p.key] = true
+	p.key = r.newKey(digestOf(p.key))
+	p.identity, p.again = p.key, false
+	e.Doubted = append(e.Doubted, p.key)
+	past.open[p.key], past.doubted[p.key] = true, true
+	r.counted[p.key], r.matched[p.key] = true, true
+	r.progress.Matched++
 }
 
 // admits reports whether the redrive is about a letter that it has not sent, and has it in the

@@ -22,6 +22,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/topology"
 )
 
 // like is a letter of which a queue may have several that nothing tells apart.
@@ -303,4 +304,86 @@ func dieAnywhere(w *fixture, r *rand.Rand, dir, others string) {
 		w.Errorf("again: %v: %+v", err, p)
 	}
 	isThere(p, p.MaybeDuplicate*(processes+1))
+}
+
+// doubtful makes letters like those that a process has sent which died before it knew that the queue had let go of them.
+func doubtful(w *fixture, r Redrive, queue string, n int) *Live {
+	w.Helper()
+	live := deadBills(w, false, nil).(*Live)
+	ch := w.channel()
+	for i := range n {
+		must(w.T, ch.Publish("", "bills.dlq", false, false, amqp.Publishing{MessageId: []string{"", fmt.Sprint("d-", i)}[i%2], Body: fmt.Append(nil, i), DeliveryMode: amqp.Persistent,
+			Headers: amqp.Table{"x-rehop-queue": queue, "x-rehop-cause": "exhausted"}}))
+	}
+	w.has("bills.dlq", n)
+	var keys []string
+	if n > 0 {
+		list, err := live.Peek(w.Context(), n)
+		must(w.T, err)
+		for _, l := range list.Letters {
+			keys = append(keys, l.digest())
+		}
+	}
+	r.Source = live.About().Name
+	b, err := w.journal.begin(r, nil)
+	must(w.T, err)
+	must(w.T, errors.Join(b.write(entry{Try: keys}), b.write(entry{Sent: keys}), b.file.Close(), b.release()))
+	return live
+}
+
+// A person has letters sent again that may have been sent, and their queue takes none. Those that are not tried stay
+// as they were: perhaps sent, and not tried.
+func TestLettersThatAreNotSentAgainStayPerhapsSent(t *testing.T) {
+	for _, limit := range []int{0, 15, 20} {
+		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
+			inBubble(t, "4.3", func(w *fixture) {
+				live := doubtful(w, Redrive{ID: "mine", Action: Send, All: true, Limit: limit}, "bills.07", 15)
+				p, err := live.Resume(w.Context(), "mine", By{MaybeSent: Again}, nil)
+				tried := failuresInARow
+				if limit > 0 {
+					tried = min(tried, max(limit-15, 0))
+				}
+				if (err != nil) != (tried == failuresInARow) || p.Done != 15 || p.Failed != tried || p.MaybeSent != 15-tried || p.MaybeDuplicate != 0 {
+					w.Errorf("%v: %+v, want %d tried and the others perhaps sent", err, p, tried)
+				}
+				past, err := w.journal.history("mine")
+				if err != nil || past.undeleted() != 15-tried || past.unanswered() != tried {
+					w.Errorf("%v: the journal has %d perhaps sent and %d tried, want %d tried", err, past.undeleted(), past.unanswered(), tried)
+				}
+				w.has("bills.dlq", 15)
+				must(w.T, topology.Declare(w.Context(), w.conn, topology.Shards{Name: "bills", Count: 8}))
+				sent := 15
+				if limit > 0 {
+					sent = max(limit-15, 0)
+				}
+				if p.State == Done && !p.Resumable() {
+					w.Fatalf("%+v cannot be resumed", p)
+				}
+				p, err = live.Resume(w.Context(), "mine", By{MaybeSent: Again}, nil)
+				if err != nil || p.Done != 15+sent || p.Failed != 0 || p.MaybeSent != 15-sent || p.MaybeDuplicate != sent {
+					w.Errorf("%v: %+v, want %d sent again", err, p, sent)
+				}
+				w.has("bills.07", sent)
+				w.has("bills.dlq", 15-sent)
+			})
+		})
+	}
+}
+
+// Letters that may have been sent, and are not tried again, take no place in the limit besides that of their sending.
+func TestLettersThatAreNotSentAgainLeaveTheLimitToOthers(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		live := doubtful(w, Redrive{ID: "mine", Action: Send, All: true, Limit: 30}, "bills.07", 15)
+		ch := w.channel()
+		for i := range 20 {
+			must(w.T, ch.Publish("", "bills.dlq", false, false, amqp.Publishing{MessageId: fmt.Sprint("m-", i), DeliveryMode: amqp.Persistent,
+				Headers: amqp.Table{"x-rehop-queue": "bills.00", "x-rehop-cause": "exhausted"}}))
+		}
+		w.has("bills.dlq", 35)
+		p, err := live.Resume(w.Context(), "mine", By{MaybeSent: Again}, nil)
+		if !errors.Is(err, ErrTarget) || p.Done != 20 || p.Failed != failuresInARow || p.MaybeSent != 5 {
+			w.Errorf("%v: %+v, want 5 more sent, which are 30 with 15 before and 10 refused", err, p)
+		}
+		w.has("bills.00", 5)
+	})
 }

@@ -132,6 +132,7 @@ type transfer struct {
 	tag      uint64
 	err      error // nil: it is in its next place
 	tries    int   // that had no answer
+	again    bool  // key is that of a letter that was sent, of which a person says that it is another one
 	twice    bool  // it may be there twice
 }
 

@@ -94,7 +94,8 @@ type Answer string
 // The decisions.
 const (
 	// Again treats them as other letters: the redrive sends, moves or drops them. They
-	// count in Progress.MaybeDuplicate.
+	// count in Progress.MaybeDuplicate. A letter that would exceed Redrive.Limit, or whose
+	// queue has refused ten in a row, stays as it was.
 	Again Answer = "again"
 	// Delete treats them as those that were sent: they leave their queue. If they were
 	// others, those are lost.
