@@ -84,10 +84,10 @@ type liveRedrive struct {
 	elsewhere int  // letters of the last turn that were counted and did not come
 	others    bool // the queue had other consumers, which took them
 	counted   map[string]bool
-	matched   map[string]bool // identities that Progress.Matched counts
-	ended     map[string]bool // identities that it counts as failed, or as left out
-	untried   map[string]bool // identities whose targets take none
-	skipped   map[string]bool // letters that it counts as left out for a duplicate
+	matched   map[string]bool   // keys of letters that Progress.Matched counts
+	ended     map[string]bool   // of those that it counts as failed, or as left out without a target
+	untried   map[string]bool   // of those whose targets take none
+	skipped   map[string]string // of those that it counts as left out for another one, and the identity of that
 	canary    canary
 	answer    Answer // about letters that may have been sent when this process began
 	warning   string // Progress.Note is this one, and what was left out
@@ -124,7 +124,7 @@ type liveRedrive struct {
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
 	r := &liveRedrive{
 		live: l, book: b, redrive: b.redrive, resumed: resumed, arrivals: make(chan *transfer, l.inFlight), tell: tell,
-		progress: b.past.progress, counted: map[string]bool{}, matched: map[string]bool{}, ended: map[string]bool{}, skipped: map[string]bool{}, untried: map[string]bool{},
+		progress: b.past.progress, counted: map[string]bool{}, matched: map[string]bool{}, ended: map[string]bool{}, skipped: map[string]string{}, untried: map[string]bool{},
 		outcomes: outcomes{one: b.redrive.To != nil}, canary: canary{over: b.redrive.Canary == 0 || b.past.canaryOver},
 	}
 	if !r.canary.over && len(b.past.sent) > 0 { // it was sent, and the watch was cut off
@@ -159,7 +159,7 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.leave(noted(r.left, fmt.Sprintf("%s that the redrive had seen did not come again: other consumers may have taken them, or they have expired", count(r.room.known, "letter"))))
 	}
 	if n := len(r.skipped); n > 0 {
-		r.leave(noted(r.left, fmt.Sprintf("left out: %s like one that this redrive has sent, with the same id, headers and body", count(n, "letter"))))
+		r.leave(noted(r.left, fmt.Sprintf("left out: %s like one that this redrive has sent or tried, with the same id, headers and body", count(n, "letter"))))
 	}
 	r.leave(noted(r.left, maybeSentNote(r.maybeSent)))
 	r.progress.MaybeSent = len(r.maybeSent)

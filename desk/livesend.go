@@ -162,7 +162,7 @@ func (r *liveRedrive) land(p *transfer) error {
 			r.outcomes.untold(to)
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
-			r.ended[p.identity] = true
+			r.ended[p.key] = true
 			r.leave(p.err.Error())
 		case rehop.ClassOf(p.err) == rehop.ClassTransient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
 			r.outcomes.untold(to)
@@ -178,7 +178,7 @@ func (r *liveRedrive) land(p *transfer) error {
 				e.Left = append(e.Left, p.key)
 			}
 			r.progress.Failed++
-			r.ended[p.identity] = true
+			r.ended[p.key] = true
 			r.progress.Error = p.err.Error()
 			if isUnsendable(p.err) {
 				r.outcomes.untold(to)
@@ -227,6 +227,7 @@ func (r *liveRedrive) leaveUntried() {
 	if r.outcomes.shut == 0 {
 		return
 	}
+	left := map[string]bool{}
 	r.pending = slices.DeleteFunc(r.pending, func(p *transfer) bool {
 		if !r.outcomes.leaves(r.redrive.target(p.letter)) {
 			return false
@@ -236,13 +237,23 @@ func (r *liveRedrive) leaveUntried() {
 			r.stays(p)
 			return true
 		}
-		r.untried[p.identity] = true
+		r.untried[p.key], left[p.identity] = true, true
 		delete(r.counted, p.identity)
 		if r.book.past.open[p.key] {
 			r.unanswered++ // it may have been sent, and keeps its place in the limit
 		}
 		return true
 	})
+	if len(left) == 0 {
+		return
+	}
+	for key, identity := range r.skipped {
+		if left[identity] {
+			delete(r.skipped, key)
+			r.untried[key] = true
+			r.progress.Skipped--
+		}
+	}
 }
 
 // passes reports whether the canary's time is over now, and it has not come back.

@@ -287,31 +287,33 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		return nil
 	}
 	if past.open[key] {
-		if !leaves || r.ended[key] || r.ended[digest] { // a letter that has failed has its place in the limit already
+		if !leaves || r.ended[key] { // a letter that has failed has its place in the limit already
 			r.unanswered--
 		}
 	} else if r.limitReached() {
 		r.unjudged = true
 		return nil
 	}
+	if r.ended[key] {
+		return nil
+	}
+	if !r.matched[key] {
+		r.matched[key] = true
+		r.progress.Matched++
+	}
 	identity := key
 	if l.Publishing.MessageId != "" && !past.open[key] {
 		identity = digest
 	}
-	if r.counted[identity] { // it has failed, or a duplicate was sent by this redrive
-		if !r.ended[identity] && !r.skipped[l.ID] {
-			r.skipped[l.ID] = true
-			r.progress.Matched++
+	if r.counted[identity] {
+		if r.skipped[key] == "" {
+			r.skipped[key] = identity
 			r.progress.Skipped++
 		}
 		return nil
 	}
-	if !r.matched[identity] {
-		r.matched[identity] = true
-		r.progress.Matched++
-	}
 	if leaves {
-		r.untried[identity] = true
+		r.untried[key] = true
 		return nil
 	}
 	r.counted[identity] = true

@@ -396,3 +396,37 @@ func TestARedriveThatLeavesAQueueOutKeepsItsNotes(t *testing.T) {
 		must(w.T, <-gaveBack)
 	})
 }
+
+// Of letters that nothing tells apart each is counted, once: as sent, failed, left out or not tried.
+func TestEachOfEqualLettersIsCounted(t *testing.T) {
+	others := make([]string, 12)
+	for i := range others {
+		others[i] = fmt.Sprint("m-", i)
+	}
+	equal := []string{"equal", "equal", "equal"}
+	for _, tt := range []struct {
+		rule    string
+		ids     []string
+		skipped int
+		untried string
+	}{
+		{"behind those that shut the queue", slices.Concat(others, equal), 0, "5 letters to such queues were not tried"},
+		{"before them", slices.Concat(equal, others), 2, "3 letters to such queues were not tried"},
+		{"judged before the queue was shut", slices.Concat(others[:10], equal, others[10:]), 0, "5 letters to such queues were not tried"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			inBubble(t, "4.3", func(w *fixture) {
+				live := deadBills(w, false, nil).(*Live)
+				for _, id := range tt.ids {
+					_, err := w.broker.Publish(rehoptest.Message{RoutingKey: "bills.dlq", Publishing: amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent,
+						Headers: amqp.Table{"x-rehop-queue": "bills.07", "x-rehop-cause": "exhausted"}}})
+					must(w.T, err)
+				}
+				p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
+				if !errors.Is(err, ErrTarget) || p.Matched != 15 || p.Failed != failuresInARow || p.Skipped != tt.skipped || !strings.Contains(p.Error, tt.untried) {
+					w.Errorf("%v: %+v, want 15 matched, %d left out and %q", err, p, tt.skipped, tt.untried)
+				}
+			})
+		})
+	}
+}

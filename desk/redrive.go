@@ -323,7 +323,7 @@ type Progress struct {
 	Matched int `json:"matched"` // letters that the Filter has selected so far
 	Done    int `json:"done"`    // confirmed where they went, or copied and dropped
 	Failed  int `json:"failed"`  // tried, and still in their place
-	Skipped int `json:"skipped"` // selected and left: sent by this redrive before, without a target, or changed by somebody while they were dropped
+	Skipped int `json:"skipped"` // selected and left: like one that this redrive has sent or tried, without a target, or changed by somebody while they were dropped
 
 	// MaybeDuplicate counts letters of Done that may be in their queue more than once, because
 	// an earlier process of this redrive died between their publish and the note of it,
