@@ -278,6 +278,9 @@ func (r *collectedRedrive) targeted(m *producer.Message) error {
 		queue = m.RoutingKey
 	}
 	err := resend.Doubted(*m, queue)
+	if err == nil && m.Exchange == "" && m.RoutingKey == "" {
+		err = errNoTarget
+	}
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -224,7 +224,8 @@ func (l Letter) named() (topology.Address, bool) {
 	if l.Queue != "" {
 		return topology.Address{RoutingKey: l.Queue}, true
 	}
-	return topology.Address{Exchange: l.Exchange, RoutingKey: l.RoutingKey}, l.hasOrigin
+	to := topology.Address{Exchange: l.Exchange, RoutingKey: l.RoutingKey}
+	return to, l.hasOrigin && to != topology.Address{}
 }
 
 // message returns the message as its producer published it.

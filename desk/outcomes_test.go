@@ -430,3 +430,33 @@ func TestEachOfEqualLettersIsCounted(t *testing.T) {
 		})
 	}
 }
+
+// Headers that name no exchange and no routing key name no target, and shut none for letters without headers.
+func TestAnEmptyAddressIsNoTarget(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		live := deadBills(w, false, []string{"bills.00"}).(*Live)
+		for i := range 14 {
+			headers := amqp.Table{"x-exception-message": "no stock", "x-original-exchange": "", "x-original-routingKey": ""}
+			if i > 11 {
+				headers = nil
+			}
+			_, err := w.broker.Publish(rehoptest.Message{RoutingKey: "bills.dlq", Publishing: amqp.Publishing{MessageId: fmt.Sprint("e-", i), DeliveryMode: amqp.Persistent, Headers: headers}})
+			must(w.T, err)
+		}
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
+		if err != nil || p.Done != 1 || p.Failed != 0 || p.Skipped != 14 || !strings.Contains(p.Note, "name a target") {
+			w.Errorf("%v: %+v, want 14 left without a target", err, p)
+		}
+	})
+	inBubble(t, "4.3", func(w *fixture) {
+		source := deadBills(w, true, []string{"bills.00"})
+		for i := range 12 {
+			must(w.T, source.(*storeSource).store.Collect(w.Context(), &consumer.Delivery{ID: fmt.Sprint("e-", i), Queue: "bills.dlq"}))
+		}
+		time.Sleep(time.Second)
+		p, err := source.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
+		if err != nil || p.Done != 1 || p.Failed != 0 || p.Skipped != 12 || !strings.Contains(p.Note, "name a target") {
+			w.Errorf("%v: %+v, want 12 left without a target", err, p)
+		}
+	})
+}
