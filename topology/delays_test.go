@@ -275,3 +275,41 @@ func TestDelaysForgetBindingsOfDeletedQueues(t *testing.T) {
 		t.Error("a message is delayed to a queue that was declared apart when it was gone")
 	}
 }
+
+// Nothing is delayed to what was deleted on the Conn: it would be stranded.
+func TestNothingIsDelayedToWhatIsDeleted(t *testing.T) {
+	delays, shop, bills := topology.Delays{Max: time.Minute}, topology.Exchange{Name: "shop"}, topology.Shards{Name: "bills", Count: 3}
+	orders := topology.WorkQueue{Name: "orders", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}}
+	s := start(t, "4.3")
+	publisher, err := producer.New(s.conn, producer.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer publisher.Close()
+	targets := []topology.Address{{RoutingKey: "bills.00"}, {RoutingKey: "bills.01"}, {RoutingKey: "bills.02"}, {RoutingKey: "orders"}, {Exchange: "shop", RoutingKey: "order.paid"}}
+	taken := func(when string, want ...bool) {
+		t.Helper()
+		for i, to := range targets {
+			_, err := publisher.Publish(t.Context(), producer.Message{Exchange: to.Exchange, RoutingKey: to.RoutingKey, Delay: time.Minute})
+			if (err == nil) != want[i] || err != nil && !strings.Contains(err.Error(), "are declared on this Conn: ") {
+				t.Errorf("%s: to %v: %v, want it taken: %t", when, to, err, want[i])
+			}
+		}
+	}
+	s.declare(delays, shop, orders, bills)
+	taken("all are there", true, true, true, true, true)
+	other := s.connect(connection.Config{})
+	if err := topology.Delete(t.Context(), other, bills.WorkQueues()[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := topology.Delete(t.Context(), s.conn, bills.WorkQueues()[1], bills.WorkQueues()[2]); err != nil {
+		t.Fatal(err)
+	}
+	taken("two shards are deleted, one of them by another process first", true, false, false, true, true)
+	if err := topology.Delete(t.Context(), s.conn, orders, shop); err != nil {
+		t.Fatal(err)
+	}
+	taken("the queue and the exchange are deleted", true, false, false, false, false)
+	s.declare(delays, shop, orders, bills)
+	taken("declared again", true, true, true, true, true)
+}

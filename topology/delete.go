@@ -51,6 +51,10 @@ var ErrInUse = errors.New("in use")
 // the grain, such as "30ms", and the same with ".unrouted". They lead messages to
 // [Delays.Stranded].
 //
+// A producer on conn refuses from then on a message with a Delay to a queue or an exchange that
+// Delete has deleted, until it is declared again with [Delays]. Another Conn does not learn of
+// the deletion: a message that is delayed there ends in [Delays.Stranded].
+//
 // Stop publishers and consumers first. A message that arrives during Delete is
 // deleted with its queue. So is a message that the broker is moving out of a
 // quorum queue, because no count shows it.
@@ -253,6 +257,8 @@ func usedQueues(queues []depth) error {
 // delete deletes the queues and then the exchanges: the exchanges of work queues before
 // the exchanges of the user, which they may be bound to.
 func (c *caller) delete(queues []depth, p Plan, inUse bool) error {
+	var gone, goneExchanges []string
+	defer func() { declared.ForgetTargets(c.conn, gone, goneExchanges) }()
 	for _, q := range queues {
 		// Not if-unused and if-empty: asked of a quorum queue, they end the connection.
 		refused, err := c.do(func(ch *amqp.Channel) error {
@@ -266,6 +272,12 @@ func (c *caller) delete(queues []depth, p Plan, inUse bool) error {
 			return deleteRefusal("queue", q.queue, refused)
 		}
 		ownFormsOn(c.conn).Delete(q.queue)
+		gone = append(gone, q.queue)
+	}
+	for _, q := range p.queues {
+		if q.role == workRole { // another process may have deleted it before
+			gone = append(gone, q.Name)
+		}
 	}
 	exchanges := slices.Clone(p.exchanges)
 	slices.SortStableFunc(exchanges, func(a, b plannedExchange) int {
@@ -285,6 +297,7 @@ func (c *caller) delete(queues []depth, p Plan, inUse bool) error {
 			errs = append(errs, deleteRefusal("exchange", e.Name, refused))
 		default:
 			exchange.Deleted(c.conn, e.Name)
+			goneExchanges = append(goneExchanges, e.Name)
 		}
 	}
 	if err := c.deleteDue(p); err != nil {

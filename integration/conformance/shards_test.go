@@ -297,7 +297,8 @@ func TestDelaysToShards(t *testing.T) {
 				messages = append(messages, m)
 			}
 		}
-		e.noError("delete the shards that go", topology.Delete(e.Context(), e.conn, more.WorkQueues()[2], more.WorkQueues()[3]))
+		another := e.connect(e.node.AMQPURL()) // the producer's own Conn would refuse the messages from then on
+		e.noError("delete the shards that go", topology.Delete(e.Context(), another, more.WorkQueues()[2], more.WorkQueues()[3]))
 		began := time.Now()
 		e.publishAll(messages)
 

@@ -70,6 +70,20 @@ func ForgetBindings(conn *connection.Conn, to ...string) {
 	})
 }
 
+// ForgetTargets notes that queues and exchanges were deleted on conn: a message that is
+// delayed to one of them would be stranded.
+func ForgetTargets(conn *connection.Conn, queues, exchanges []string) {
+	change(conn, func(have seen) seen {
+		have.delays = slices.Clone(have.delays)
+		for i := range have.delays {
+			d := &have.delays[i]
+			d.Queues = slices.DeleteFunc(slices.Clone(d.Queues), func(name string) bool { return slices.Contains(queues, name) })
+			d.Exchanges = slices.DeleteFunc(slices.Clone(d.Exchanges), func(x levels.Exchange) bool { return slices.Contains(exchanges, x.Name) })
+		}
+		return have
+	})
+}
+
 // On returns the delays that were declared on conn, the finest grain first. They
 // must not be changed.
 func On(conn *connection.Conn) []levels.Delays {
