@@ -428,7 +428,7 @@ func (d *comparison) bindings() {
 		switch {
 		case b.Exchange == "", planned[identity], !ours[b.destination()] && !ours[source]:
 		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
-		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()] && !d.isOfCommonLetters(b):
+		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()] && !isOfCommonLetters(b):
 			d.add(DriftDiffers, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				fmt.Sprintf("messages on their way between work queue, waits and dead letters come to %s too: each is in two places, and may go round for ever", b.destination()),
 				"no version of rehop binds it, so "+unbinding(d.have.vhost, b))
@@ -456,14 +456,11 @@ func isWiring(exchange string) bool {
 }
 
 // isOfCommonLetters reports whether a binding leads the dead letters of a work queue to those that lanes or shards of a Name have in
-// common: the work queue is one of these lanes, which had [Lanes.OneDeadLetterQueue] once, or it was a shard. A work queue that only has
-// a name like these is neither.
-func (d *comparison) isOfCommonLetters(b plannedBinding) bool {
+// common: the work queue may have been one of these, or of lanes that had [Lanes.OneDeadLetterQueue] once. Only its name tells.
+func isOfCommonLetters(b plannedBinding) bool {
 	owner, isUnrouted := strings.CutSuffix(b.Exchange, WorkQueue{}.unroutedExchange())
 	name, isLetters := strings.CutSuffix(b.Queue, WorkQueue{}.DeadLetterQueue().Name)
-	return isUnrouted && isLetters && slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool {
-		return e.Queue == owner && (e.work.ofLanes() && e.work.lane.lanes == name || Shards{Name: name}.hasName(owner))
-	})
+	return isUnrouted && isLetters && strings.HasPrefix(owner, name+".")
 }
 
 // isOurs reports whether all bindings of an exchange are of this plan. The exchanges of the

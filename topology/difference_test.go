@@ -703,12 +703,12 @@ func TestNamesLikeOurs(t *testing.T) {
 		want   string // code, class and name of what is found, and the beginning of the remedy
 		more   int    // differences beside it, which follow from it
 	}{
-		{"dead letters of a work queue that lead to those of another one", []Spec{WorkQueue{Name: "a.b"}}, nil, binding(letters),
-			"binding-extra, differs, " + letters.describe() + ": no version of rehop binds it", 0},
-		{"the same, where the other one is planned too", []Spec{WorkQueue{Name: "a.b"}, WorkQueue{Name: "a"}}, nil, binding(letters),
-			"binding-extra, extra, " + letters.describe() + ": unless another program", 0},
-		{"the same beside lanes of that name", []Spec{WorkQueue{Name: "a.b"}, Lanes{Name: "c", Lanes: []Lane{{Name: "d"}, {Name: "e"}}}}, nil, binding(letters),
-			"binding-extra, differs, " + letters.describe() + ": no version of rehop binds it", 0},
+		{"dead letters of a work queue that may have been a lane", []Spec{WorkQueue{Name: "a.b"}}, nil, binding(letters),
+			"binding-extra, extra, " + letters.describe() + ": unless another program or an earlier version of this one", 0},
+		{"dead letters of a work queue that lead to those of another one", []Spec{WorkQueue{Name: "ab"}}, nil, binding(plannedBinding{Exchange: "ab.rehop.unrouted", Queue: "a.dlq"}),
+			"binding-extra, differs, ab.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
+		{"the same, where the other one is planned too", []Spec{WorkQueue{Name: "ab"}, WorkQueue{Name: "a"}}, nil, binding(plannedBinding{Exchange: "ab.rehop.unrouted", Queue: "a.dlq"}),
+			"binding-extra, extra, ab.rehop.unrouted ----> a.dlq: unless another program", 0},
 		{"a work queue named as a wait", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.wait.1: leave it", 0},
 		{"a work queue named as a wait of the plan", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.wait.1: leave it", 0},
 		{"a work queue named as a wait with its time", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1.5m", Waits: minute}}, nil, "queue-extra, extra, a.wait.1.5m: leave it", 0},
