@@ -1,6 +1,7 @@
 package drift
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,6 +108,8 @@ var pairs = map[string]pair{
 	"delays go, and lanes stay":                             {specs(shop, topology.Delays{Max: 2 * time.Second}, lanesOf(false, "vip", "bulk")), specs(shop, lanesOf(false, "vip", "bulk")), delayed(to("shop", "sms", 9, 1), 2*time.Second), to("shop", "sms", 9, 1), nil},
 	"a binding goes, and delays stay": {specs(shop, topology.Delays{Max: time.Second}, work("orders", by("shop", "a"), by("shop", "b"))), specs(shop, topology.Delays{Max: time.Second}, work("orders", by("shop", "a"))),
 		delayed(append(to("shop", "a"), to("shop", "b")...), time.Second), delayed(to("shop", "a"), time.Second), nil},
+	"a work queue goes, and then shards that have its dead-letter queue": {specs(shop, work("bills", by("shop", "a")), bills(2)), specs(shop), append(append(to("shop", "a"), to("", "bills.00")...), to("", "bills.01")...), nil, nil},
+	"one shard becomes a work queue, and the dead letters stay":          {specs(bills(2)), specs(work("bills.00"), topology.DeadLetterQueue{Name: "bills.dlq"}), append(to("", "bills.00"), to("", "bills.01")...), to("", "bills.00"), nil},
 	"shorter delays": {specs(topology.Delays{Max: 3 * time.Second}, work("orders")), specs(topology.Delays{Max: time.Second}, work("orders")), to("", "orders"), to("", "orders"), nil},
 }
 
@@ -207,9 +210,11 @@ func (m *moving) move() (messages int) {
 			m.pending = append(m.pending, line[1])
 		}
 	}
-	for _, d := range differences {
-		if d.Class == topology.DriftExtra {
-			m.do(d)
+	for _, whenNew := range []bool{false, true} { // the order that is printed
+		for _, d := range differences {
+			if d.Class == topology.DriftExtra {
+				m.do(d, whenNew)
+			}
 		}
 	}
 	m.declareNew()
@@ -464,21 +469,25 @@ var (
 	words    = regexp.MustCompile(`"([^"]*)"`)
 	commands = regexp.MustCompile(`(curl -u USER|rehop dlq|rabbitmqctl) [^()\n;]*`)
 	consumed = regexp.MustCompile(`let (?:its consumers empty it|the consumers of (.*) empty them) and`)
-	again    = regexp.MustCompile(`and do step (\d+) again`)
+	again    = regexp.MustCompile(`and do steps? (\d+)(?: to (\d+))? again`)
+	follows  = regexp.MustCompile(`^and the steps of .* are done, `)
 	deletion = regexp.MustCompile(`delete it \(([^()]*)\)`)
 	stopped  = regexp.MustCompile(`stop what publishes to exchange "([^"]*)" \(key "([^"]*)"\) too`)
 	queueOf  = regexp.MustCompile(`0 for "([^"]*)" and each`)
 )
 
-// do does the steps of a difference.
-func (m *moving) do(d topology.Difference) {
+// do does the steps of a difference that come before NEW is declared, or the others.
+func (m *moving) do(d topology.Difference, whenNew bool) {
 	m.Helper()
 	steps := numberOf.Split(d.Remedy, -1)
 	if len(steps) == 1 {
 		steps = append([]string{""}, steps...)
 	}
-	for i := range steps[1:] {
-		m.step(steps, i+1)
+	isNew := false
+	for i, step := range steps[1:] {
+		if isNew = isNew || strings.Contains(step, "when NEW is declared and no program of OLD runs"); isNew == whenNew {
+			m.step(steps, i+1)
+		}
 	}
 }
 
@@ -494,19 +503,27 @@ func (m *moving) step(steps []string, i int) {
 		return names
 	}
 	repeat := func() {
-		if found := again.FindStringSubmatch(steps[i]); found != nil {
-			n, err := strconv.Atoi(found[1])
-			if err != nil {
-				m.Fatal(err)
-			}
+		found := again.FindStringSubmatch(steps[i])
+		if found == nil {
+			return
+		}
+		first, err := strconv.Atoi(found[1])
+		last, err2 := strconv.Atoi(cmp.Or(found[2], found[1]))
+		if err = errors.Join(err, err2); err != nil {
+			m.Fatal(err)
+		}
+		if first < last { // a program of OLD binds it again when it declares
+			m.declare(m.old)
+		}
+		for n := first; n <= last; n++ {
 			m.step(steps, n)
 		}
 	}
 	if _, after, ok := strings.Cut(step, "when NEW is declared and no program of OLD runs"); ok {
 		m.declareNew()
-		step = strings.TrimPrefix(after, ", ")
+		step = follows.ReplaceAllString(strings.TrimPrefix(after, ", "), "")
 	}
-	if strings.HasPrefix(step, "when no program of OLD runs") || strings.HasPrefix(step, "unbind it when no program of OLD runs") {
+	if strings.HasPrefix(step, "when no program of OLD runs") {
 		m.endOld()
 	}
 	switch {
@@ -564,7 +581,7 @@ func (m *moving) step(steps []string, i int) {
 				m.run(strings.ReplaceAll(all[2], "DLQ", dlq))
 			}
 		}
-		if m.sendBack && strings.Contains(step, "and do step ") {
+		if m.sendBack && again.MatchString(step) {
 			repeat()
 		}
 		for _, dlq := range dlqs {
@@ -588,14 +605,14 @@ func (m *moving) step(steps []string, i int) {
 			return slices.Contains(gone, msg.Exchange) && !slices.ContainsFunc(m.nextOnes, func(n producer.Message) bool { return n.Exchange == msg.Exchange })
 		}))
 	}
-	for _, line := range append(lines, unbindIt(step)...) {
+	for _, line := range append(lines, unbindIt(steps[i])...) {
 		m.run(line)
 	}
 }
 
 // unbindIt returns the command of a step without a line of its own.
 func unbindIt(step string) []string {
-	if _, line, ok := strings.Cut(step, ": curl "); ok && strings.HasPrefix(step, "unbind it when no program of OLD runs") {
+	if _, line, ok := strings.Cut(step, ": curl "); ok && strings.HasPrefix(step, "unbind it when NEW is declared") {
 		return []string{"curl " + line}
 	}
 	return nil

@@ -124,12 +124,16 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 		}
 	}
 	groups, goes := old.groups(next, differs)
-	toldElsewhere := func(d topology.Difference) bool { // with a group, or with what cannot stay as it is
-		ends := []part{{d.Kind, d.Name}, {"queue", next.wholeOf(d.Name)}}
+	toldElsewhere := func(d topology.Difference) bool { // with a group, or with what is deleted because it cannot stay as it is
+		ends, whole := []part{{d.Kind, d.Name}}, ""
 		if b := old.binding(d); b != nil {
-			ends = []part{b.from(), b.to(), {"queue", next.wholeOf(b.Source)}, {"queue", next.wholeOf(b.Destination)}}
+			if ends = []part{b.from(), b.to()}; next.wholeOf(b.Source) == next.wholeOf(b.Destination) {
+				whole = next.wholeOf(b.Source)
+			}
+		} else if d.Kind == "exchange" {
+			whole = next.wholeOf(d.Name)
 		}
-		return slices.ContainsFunc(ends, func(p part) bool { return goes[p] || differs[p] })
+		return slices.ContainsFunc(append(ends, part{"queue", whole}), func(p part) bool { return goes[p] || differs[p] })
 	}
 	added := map[string][]topology.Difference{} // new parts, by the one that they are a part of
 	for _, d := range drift.Differences {
@@ -238,6 +242,10 @@ func inWords(d topology.Difference, old, next written, vhost string) topology.Di
 		default:
 			d.Effect = "it is new, and empty"
 		}
+	case d.Class == topology.DriftDiffers && d.Kind == "queue" && next.has(d.Name):
+		if from := old.deadLetteredTo(d.Name); len(from) > 0 {
+			d.Remedy += fmt.Sprintf(". Before it is deleted, stop the consumers of %s too, whose dead letters come to it", quoted(from))
+		}
 	case d.Class == topology.DriftExtra && d.Kind == "binding":
 		d.Effect = "it stays: messages that match it still take it, also while NEW runs"
 		b := old.binding(d)
@@ -255,7 +263,7 @@ func inWords(d topology.Difference, old, next written, vhost string) topology.Di
 		if levels.Is(b.Source) {
 			when = " and " + old.haveCome(next, vhost)
 		}
-		d.Remedy = fmt.Sprintf("unbind it when no program of OLD runs%s: %s", when, b.unbinding(vhost))
+		d.Remedy = fmt.Sprintf("unbind it %s%s: %s", whenNew, when, b.unbinding(vhost))
 	case d.Class == topology.DriftExtra && d.Kind == "exchange":
 		d.Effect = "it stays, and leads messages of programs of OLD to the same places"
 	case d.Class == topology.DriftExtra && isWait:
@@ -308,10 +316,13 @@ func (c change) String() string {
 			fmt.Fprintf(&s, "    %-8s %s\n", line[0]+":", strings.ReplaceAll(line[1], "\n", "\n             "))
 		}
 	}
-	counts := map[string]int{}
+	counts, steps := map[string]int{}, 0
 	for _, d := range c.Differences {
 		mark := cmp.Or(sign[d.Class], "!")
 		counts[mark]++
+		if strings.HasPrefix(d.Remedy, "1. ") {
+			steps++
+		}
 		say(fmt.Sprintf("%s %s %s (%s)", mark, d.Kind, d.Name, d.Code), [2]string{"OLD", d.Found}, [2]string{"NEW", d.Expected}, [2]string{"effect", d.Effect}, [2]string{"to do", d.Remedy})
 	}
 	for _, e := range c.Engines {
@@ -324,6 +335,9 @@ func (c change) String() string {
 	}
 	for _, note := range c.Notes {
 		say("note " + note)
+	}
+	if steps > 0 && steps+counts["~"] > 1 {
+		fmt.Fprintf(&s, "order: first the steps of every entry before %q, then ~, then the other steps, each time from top to bottom\n", whenNew)
 	}
 	var sums []string
 	for _, sum := range []struct {

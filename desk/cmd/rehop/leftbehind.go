@@ -28,7 +28,9 @@ type group struct {
 
 	unbind  []binding // by which messages come to it from elsewhere
 	delayed bool      // messages that are delayed to it by its name come too
-	stops   string    // an exchange that leads to it and cannot stay as it is, "" for none
+	bound   []string  // what stays and is bound to its exchanges
+	stops   []string  // what cannot stay as it is, and leads to it or takes its dead letters
+	after   []string  // work queues of other groups that go, and whose dead letters come to it
 	shrinks bool      // NEW has these shards with a smaller Count
 }
 
@@ -65,7 +67,25 @@ func (w written) groups(next written, differs map[part]bool) (list []group, goes
 		g.findWays(w, next, goes, differs)
 		list = append(list, g)
 	}
+	takes := func(of [2]string) *group { // dead letters of another group
+		if at := slices.IndexFunc(list, func(g group) bool { return slices.Contains(g.parts, part{"queue", of[1]}) }); at >= 0 {
+			return &list[at]
+		}
+		return &group{}
+	}
+	for i := range slices.Backward(list) {
+		for _, of := range list[i].inUse {
+			to := takes(of)
+			list[i].stops, to.after = unique(append(list[i].stops, to.stops...)), append(to.after, of[0])
+		}
+	}
 	return list, goes
+}
+
+// keeps reports whether the work queues of a group are consumed while NEW is declared.
+func (g group) keeps() bool {
+	isUnbound := slices.ContainsFunc(g.unbind, func(b binding) bool { return !slices.Contains(g.letters, b.Destination) })
+	return (isUnbound || len(g.after) > 0) && len(g.work) > 0 && len(g.stops) == 0
 }
 
 // inOrder returns specifications with work queues first, and each before one whose work queue takes its dead letters.
@@ -159,6 +179,9 @@ func (g *group) sort(old written, differs map[part]bool) {
 			g.work = append(g.work, name)
 		case !slices.Contains(g.parts, part{"queue", old.plan.Engines[at].Queue}) && !slices.Contains(g.kept, old.plan.Engines[at].Queue):
 			g.kept = append(g.kept, old.plan.Engines[at].Queue)
+			if whole := (part{"queue", old.plan.Engines[at].Queue}); differs[whole] {
+				g.stops = append(g.stops, fmt.Sprintf("queue %q", whole.name))
+			}
 		}
 	}
 	for name, to := range old.deadTo { // without waits too
@@ -171,6 +194,9 @@ func (g *group) sort(old written, differs map[part]bool) {
 		for _, q := range workQueues(s) {
 			if dlq := q.DeadLetterQueue().Name; slices.Contains(g.work, q.Name) && !slices.Contains(g.parts, part{"queue", dlq}) {
 				g.inUse = append(g.inUse, [2]string{q.Name, dlq})
+				if differs[part{"queue", dlq}] {
+					g.stops = append(g.stops, fmt.Sprintf("queue %q", dlq))
+				}
 			}
 		}
 	}
@@ -180,25 +206,29 @@ func (g *group) sort(old written, differs map[part]bool) {
 func (g *group) findWays(old, next written, goes, differs map[part]bool) {
 	for _, b := range old.bindings {
 		isWiring := strings.Contains(b.Source, ".rehop.")
+		if slices.Contains(g.open(), b.Source) && !goes[b.to()] {
+			g.bound = append(g.bound, b.Destination)
+		}
 		if !slices.Contains(g.parts, b.to()) || slices.Contains(g.parts, b.from()) || isWiring && goes[b.from()] {
 			continue
 		}
 		meets, _, same := next.newcomers(old, b)
 		switch {
 		case differs[b.from()]:
-			g.stops = b.Source
+			g.stops = append(g.stops, fmt.Sprintf("exchange %q", b.Source))
 		case levels.Is(b.Source) && (!same || len(meets) == 0): // unbound, what is delayed would be stranded, or not come here
 			g.delayed = true
 		default:
 			g.unbind = append(g.unbind, b)
 		}
 	}
+	g.stops = unique(g.stops)
 }
 
 // stopped returns the bindings by which publishers reach a group in which something has to stop. Failed and delayed messages come by others.
 func (g group) stopped() (ways []binding) {
 	for _, b := range g.unbind {
-		if g.stops != "" && !strings.Contains(b.Source, ".rehop.") && !levels.Is(b.Source) {
+		if len(g.stops) > 0 && !strings.Contains(b.Source, ".rehop.") && !levels.Is(b.Source) {
 			ways = append(ways, b)
 		}
 	}
@@ -225,13 +255,18 @@ func (g group) named(kind string) (names []string) {
 	return names
 }
 
+// open returns the exchanges that programs publish to.
+func (g group) open() []string {
+	return slices.DeleteFunc(g.named("exchange"), func(name string) bool {
+		return strings.Contains(name, ".rehop.") || levels.Is(name) || g.kind == "lanes" && name != g.name+".lanes"
+	})
+}
+
 // entrances are what programs publish to.
 func (g group) entrances() string {
 	var texts []string
-	for _, name := range g.named("exchange") {
-		if !strings.Contains(name, ".rehop.") && !levels.Is(name) && (g.kind != "lanes" || name == g.name+".lanes") {
-			texts = append(texts, fmt.Sprintf("exchange %q", name))
-		}
+	for _, name := range g.open() {
+		texts = append(texts, fmt.Sprintf("exchange %q", name))
 	}
 	names := g.work
 	if g.kind == "queue" && slices.Contains(g.letters, g.name) {

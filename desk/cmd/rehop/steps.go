@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rehop/rehop/internal/ctl"
 )
+
+// whenNew is when nothing comes by programs of OLD any more, and what is left of them can go.
+const whenNew = "when NEW is declared and no program of OLD runs"
 
 // steps returns what is to do, so that no message is lost: nothing comes any more, what is there is handled, dead letters leave, and the
 // parts are deleted.
@@ -16,14 +19,18 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		steps = append(steps, strings.Join(append([]string{step}, lines...), "\n"))
 		return len(steps)
 	}
-	const whenNew = "when NEW is declared and no program of OLD runs"
-	isUnbound := slices.ContainsFunc(g.unbind, func(b binding) bool { return !slices.Contains(g.letters, b.Destination) })
-	keeps := isUnbound && len(g.work) > 0 && g.stops == ""
-	if keeps {
+	stops, before := strings.Join(g.stops, " or "), ""
+	switch {
+	case len(g.stops) > 0:
+		before = fmt.Sprintf("before %s is deleted, see ~, ", stops)
+	case len(g.after) > 0:
+		before = fmt.Sprintf("%s, and the steps of %s are done, ", whenNew, quoted(g.after))
+	}
+	if g.keeps() {
 		add(fmt.Sprintf("keep %s in NEW, as %sOLD has it and without Bindings", quoted(g.work), map[string]string{"lanes": "Lanes.WorkQueues of ", "shards": "Shards.WorkQueues of "}[g.kind]))
 	}
 	if ways := g.stopped(); len(ways) > 0 {
-		add(fmt.Sprintf("stop what publishes to %s too, with what publishes to exchange %q, see ~", sourcesText(ways), g.stops))
+		add(fmt.Sprintf("stop what publishes to %s too, with what publishes to %s, see ~", sourcesText(ways), stops))
 	}
 	switch entrances := g.entrances(); {
 	case g.shrinks && len(g.work) > 0:
@@ -31,44 +38,54 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 	case entrances != "":
 		add(fmt.Sprintf("let what publishes to %s publish elsewhere", entrances))
 	}
-	if g.stops == "" {
+	if len(g.stops) == 0 {
 		g.addUnbinding(old, next, vhost, whenNew, add)
 	}
-	again := ""
+	from, to := 0, 0 // the steps in which what is sent back is handled
 	if len(g.work) > 0 {
 		step := ctl.Consumed(vhost, g.work...)
 		if g.delayed {
 			step += ", when no message is delayed to it any more: messages that are delayed to it by its name still come"
 		}
-		if g.stops != "" {
-			step = fmt.Sprintf("before exchange %s is deleted, see ~, %s", g.stops, step)
-		}
-		again = fmt.Sprintf(" and do step %d again", add(step))
+		from = add(before + step)
 	}
 	for _, name := range g.kept {
-		again = fmt.Sprintf(" and do step %d again", add(fmt.Sprintf("stop what publishes to %q or call Pause of its consumers, let a program of OLD run until its waits are empty (%s), and stop that program",
-			name, ctl.Empty(vhost, fmt.Sprintf("each %q", name+".wait.*")))))
+		n := add(before + fmt.Sprintf("stop what publishes to %q or call Pause of its consumers, let a program of OLD run until its waits are empty (%s), and stop that program",
+			name, ctl.Empty(vhost, fmt.Sprintf("each %q", name+".wait.*"))))
+		from = cmp.Or(from, n)
 	}
+	to = len(steps)
 	for _, name := range g.held {
-		again = "" // the new owner consumes it
+		from = 0 // the new owner consumes it
 		add(fmt.Sprintf("when nothing publishes to %q and it is empty, its new owner deletes it and declares it without x-dead-letter-exchange=%s. Nothing of this group is deleted before: what the broker dead-letters from %q would be lost",
 			name, old.deadTo[name], name))
 	}
 	if g.delayed && len(g.work) == 0 {
 		add(fmt.Sprintf("%s, wait until %s", whenNew, old.haveCome(next, vhost)))
 	}
-	if g.stops != "" {
+	if len(g.stops) > 0 {
 		g.addUnbinding(old, next, vhost, "when no program of OLD runs, and before anything publishes again, see ~", add)
+		to = len(steps) // programs of OLD bind it again
+	}
+	again := fmt.Sprintf(" and do step %d again", from)
+	switch {
+	case from == 0:
+		again = ""
+	case from < to:
+		again = fmt.Sprintf(" and do steps %d to %d again", from, to)
 	}
 	if len(g.levels) > 0 {
 		longer := ""
 		if next.has(g.name) {
 			longer = " for longer than Delays.Max of NEW"
 		}
-		add(fmt.Sprintf("when no service delays messages by it%s any more, wait until they have come (%s)", longer, ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", g.levels[0], g.levels[len(g.levels)-1]))))
+		add(fmt.Sprintf("%s, and no service delays messages by it%s any more, wait until they have come (%s)", whenNew, longer, ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", g.levels[0], g.levels[len(g.levels)-1]))))
 	}
 	if len(g.letters) > 0 {
-		add(lettersStep(vhost, again, g.letters, g.twins(old, next), g.work))
+		if len(g.work)+len(g.kept)+len(g.stops) > 0 {
+			before = "" // of a step before it
+		}
+		add(before + lettersStep(vhost, again, g.letters, g.twins(old, next), g.work, len(g.after) > 0))
 	}
 	var commands, queues, dlqs []string
 	for _, of := range g.inUse {
@@ -76,12 +93,16 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		queues, dlqs = append(queues, of[0]), append(dlqs, of[1])
 	}
 	if len(commands) > 0 {
-		add(fmt.Sprintf("what failed in %s and is in %s stays there, and has no queue to go back to afterwards. Send back what is to be handled%s:", quoted(queues), quoted(unique(dlqs)), again), commands...)
+		add(fmt.Sprintf("what failed in %s and is in %s has no queue to go back to afterwards. Send back what is to be handled%s:", quoted(queues), quoted(unique(dlqs)), again), commands...)
 	}
 	last := whenNew
 	switch {
-	case g.kind == "exchange":
-		last += fmt.Sprintf(", and nothing that stays is bound to it (%s)", ctl.Command("rabbitmqctl list_bindings", vhost, "source_name", "destination_name"))
+	case g.kind != "lanes" && len(g.open()) > 0:
+		but := ""
+		if len(g.bound) > 0 {
+			but = fmt.Sprintf(", but %s,", quoted(unique(g.bound)))
+		}
+		last += fmt.Sprintf(", and nothing that stays%s is bound to %s (%s)", but, quoted(g.open()), ctl.Command("rabbitmqctl list_bindings", vhost, "source_name", "destination_name"))
 	case len(g.kept) > 0:
 		last += ", and no policy leads dead letters to what is deleted"
 	}
@@ -93,7 +114,7 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		commands = append(commands, ctl.APIs("DELETE", exchanges, "exchanges", vhost))
 	}
 	n := add(last+":", commands...)
-	if keeps {
+	if g.keeps() {
 		steps[0] += fmt.Sprintf(" until step %d, to be consumed: a program of OLD binds it again when it declares", n)
 	}
 	return steps
@@ -119,24 +140,28 @@ func (g group) addUnbinding(old, next written, vhost, when string, add func(step
 	add(step+":", commands...)
 }
 
-// lettersStep is the step that empties dead-letter queues. What is sent back has to be consumed, which again says. What fails since NEW
-// was declared is in twins too, but for what fails in the work queues that go.
-func lettersStep(vhost, again string, dlqs, twins, work []string) string {
+// lettersStep is the step that empties dead-letter queues. What is sent back has to be consumed, which again says: letters of others
+// are not, whose queues go. What fails since NEW was declared is in twins too, but for what fails in the work queues that go.
+func lettersStep(vhost, again string, dlqs, twins, work []string, ofOthers bool) string {
 	name, of := dlqs[0], strconv.Quote(dlqs[0])
 	if len(dlqs) > 1 {
 		name, of = "DLQ", "each of them"
 	}
-	back := fmt.Sprintf("send them back (%s)%s", ctl.Rehop("dlq send --all", vhost, name), again)
+	var commands []string
+	for _, name := range dlqs {
+		for _, queue := range work {
+			commands = append(commands, ctl.Rehop("dlq send --queue="+ctl.Quote(queue), vhost, name))
+		}
+	}
+	own, all := strings.Join(commands, "; "), ctl.Rehop("dlq send --all", vhost, name)
+	if ofOthers && own != "" {
+		all = own
+	}
+	back := fmt.Sprintf("send them back (%s)%s", all, again)
 	if len(twins) > 0 {
 		back = fmt.Sprintf("send those back that failed before NEW was declared, TIME ago (%s)%s: later ones may be in %s too", ctl.Rehop("dlq send --older TIME", vhost, name), again, quoted(twins))
-		var commands []string
-		for _, name := range dlqs {
-			for _, queue := range work {
-				commands = append(commands, ctl.Rehop("dlq send --queue="+ctl.Quote(queue), vhost, name))
-			}
-		}
-		if len(work) > 0 {
-			back += fmt.Sprintf(", but not those of %s (%s)", quoted(work), strings.Join(commands, "; "))
+		if own != "" {
+			back += fmt.Sprintf(", but not those of %s (%s)", quoted(work), own)
 		}
 	}
 	return fmt.Sprintf("empty %s: move the dead letters (%s), or take them out (%s), or %s; wait until nothing is left (%s)", strings.Join(dlqs, " and "),

@@ -161,6 +161,18 @@ func (w written) binding(d topology.Difference) *binding {
 	return &w.bindings[at]
 }
 
+// deadLetteredTo returns the work queues whose dead letters come to a queue.
+func (w written) deadLetteredTo(queue string) (names []string) {
+	for _, s := range w.specs {
+		for _, q := range workQueues(s) {
+			if q.DeadLetterQueue().Name == queue {
+				names = append(names, q.Name)
+			}
+		}
+	}
+	return names
+}
+
 // leaves reports whether a file needs a part that others declare.
 func (w written) leaves(d topology.Difference) bool {
 	return slices.ContainsFunc(w.others, func(o topology.Difference) bool { return o.Kind == d.Kind && o.Name == d.Name })
