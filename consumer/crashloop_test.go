@@ -172,6 +172,39 @@ func TestACrashLoopInOrderSparesItsNeighbours(t *testing.T) {
 	}
 }
 
+// Two processes give each other what they had in hand when they died. So messages of few deaths come among
+// suspects again and again, and handlers take longer than a process lives.
+func TestACrashLoopOfTwoProcessesSparesTheOthers(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		const all, guilty = 100, 70
+		l := &crashLoop{fixture: w, done: map[string][]string{}, slow: 7 * time.Second, rest: 10 * time.Minute}
+		var want []string
+		for n := range all {
+			w.publish(1, func(m *rehoptest.Message) {
+				if n == guilty {
+					m.Type = "guilty"
+				}
+			})
+			if n != guilty {
+				want = append(want, id(n))
+			}
+		}
+		var processes sync.WaitGroup
+		for _, prefetch := range []int{0, 36} {
+			processes.Go(func() {
+				for l.process(consumer.Config{Concurrency: 20, Prefetch: prefetch}) {
+				}
+			})
+		}
+		processes.Wait()
+		w.has(w.orders.DeadLetterQueue().Name, id(guilty))
+		slices.Sort(want)
+		if done := slices.Compact(slices.Sorted(slices.Values(l.done[""]))); !slices.Equal(done, want) {
+			w.Errorf("handled %v, want %v", done, want)
+		}
+	})
+}
+
 // A message that kills its process again and again takes no message of another shard or lane along, although
 // their handlers take longer than the process lives.
 func TestACrashLoopSparesOtherQueues(t *testing.T) {
@@ -254,7 +287,7 @@ func TestACrashLoopSparesOtherQueues(t *testing.T) {
 // While messages of one shard are handled of which consumers may have died, the others wait. Health says so, and
 // the log; both name the shard.
 func TestSuspectsOfOneShardKeepTheOthersWaiting(t *testing.T) {
-	for _, keyLimit := range []int{0, 1} {
+	for keyLimit, cuts := range []int{48, 12} { // without order one of the eight messages is in hand at a time from the fifth on
 		t.Run(fmt.Sprint("key limit ", keyLimit), func(t *testing.T) {
 			onNewest(t, func(w *fixture) {
 				s := w.shards(3)
@@ -268,7 +301,7 @@ func TestSuspectsOfOneShardKeepTheOthersWaiting(t *testing.T) {
 					}
 					return nil
 				}, consumer.Config{Concurrency: 8, KeyLimit: keyLimit, Logger: log.logger()})
-				for range 12 {
+				for range cuts {
 					time.Sleep(20 * time.Second)
 					w.broker.Cut("")
 				}

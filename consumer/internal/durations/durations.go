@@ -104,8 +104,8 @@ const (
 	// throughput of handlers that are quick again for messages that wait behind slow ones.
 	Cautious = time.Minute
 
-	// Uncleared is how long a handler may be at work on a suspect message that is alone
-	// in hand. Then others come too. It trades the messages that a later crash counts against
+	// Uncleared is how long a handler may be at work on a message that is alone
+	// in hand, because consumers may have died of it. Then others come too. It trades the messages that a later crash counts against
 	// for those that wait behind a slow handler.
 	Uncleared = time.Minute
 

@@ -59,5 +59,8 @@ func (m *Message) Age(now time.Time) time.Duration { return now.Sub(m.Received) 
 // IsSuspect reports whether consumers may have died of the message.
 func (m *Message) IsSuspect() bool { return m.Deaths > 0 }
 
+// hasCome reports whether the message has been delivered before, or seems so: its publisher may have written the count.
+func (m *Message) hasCome() bool { return m.Raw.Redelivered || m.IsSuspect() }
+
 // WasTaken reports whether a worker has the message, or had it.
 func (m *Message) WasTaken() bool { return m.grant != nil }

@@ -352,7 +352,7 @@ func (w *world) check() {
 				if m.phase.isUntried() && m.IsSuspect() {
 					uncleared++
 				}
-				if m.phase.isUntried() && m.Raw.Redelivered {
+				if m.phase.isUntried() && m.hasCome() {
 					untried++
 				}
 				inHand := m.phase.isAtWork() && m.grant != nil

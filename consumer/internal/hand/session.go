@@ -127,7 +127,7 @@ func (s *Session) arrive(m *Message) {
 	s.counts.Bytes += len(m.Raw.Body)
 	m.consumer = s.consumers
 	s.counts.Recent++
-	if m.Raw.Redelivered {
+	if m.hasCome() {
 		s.counts.Untried++
 	}
 	if m.IsSuspect() {
@@ -139,7 +139,7 @@ func (s *Session) arrive(m *Message) {
 // tried notes that a handler has returned from a message, or that none will have it. It needs
 // mu held.
 func (s *Session) tried(m *Message) {
-	if m.Raw.Redelivered {
+	if m.hasCome() {
 		s.counts.Untried--
 	}
 	if m.IsSuspect() {

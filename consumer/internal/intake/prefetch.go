@@ -102,7 +102,7 @@ func (p *Prefetch) next(v view, now time.Time) (prefetch int, another bool) {
 	case v.prefetch == 0:
 		return v.first, true
 	case v.prefetch < v.base:
-		want = max(want, v.suspicion.bound(v.base, in.Suspects, in.Uncleared, now))
+		want = max(want, v.suspicion.bound(v.base, in.Unsettled, in.Untried, now))
 	case p.Fixed:
 	case in.Blocked && !v.bounded && !v.suspicion.wary && pastKeys(v.base, in.Counts) > 0:
 		return pastKeys(v.base, in.Counts), true

@@ -67,7 +67,7 @@ func TestThePrefetchForNow(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	room := func(wants, waiting int) hand.Room { return hand.Room{Wants: wants, Waiting: waiting} }
 	suspects := func(unsettled, uncleared int) hand.Room {
-		return hand.Room{Wants: 16, Counts: hand.Counts{Suspects: unsettled, Uncleared: uncleared}}
+		return hand.Room{Wants: 16, Counts: hand.Counts{Unsettled: unsettled, Untried: uncleared}}
 	}
 	blocked := hand.Room{Wants: 16, Blocked: true, Counts: hand.Counts{Unsettled: 16}}
 	for _, tt := range []struct {

@@ -11,17 +11,18 @@ import (
 )
 
 // A message of which consumers may have died is suspect. A session of a queue with a
-// delivery limit starts with one message at a time, until it has met a message that
-// is not suspect: a crash then counts against the guilty message alone and not
-// against those that were fetched with it. A session in order starts with its full prefetch.
+// delivery limit starts with one message at a time, until it has met a message of which few
+// consumers may have died, or none: a crash then counts against the guilty message alone and not
+// against those that were fetched with it. A message that is not suspect yet says nothing of those behind
+// it, which may have been in the hands of another process that died. A session in order starts with its full prefetch.
 // When it meets a suspect it ends, and the next sessions have one message at a time.
 
 // suspicion is what a session has seen of suspects.
 type suspicion struct {
 	half int       // of the delivery limit; 0: nothing is suspect
-	over bool      // a message has come that is not suspect
 	wary bool      // a quarter of the delivery limit of the latest message is used up
-	last time.Time // when a suspect came last
+	over bool      // a message has come of which that is not so
+	last time.Time // when a message came last of which that is so
 }
 
 // first returns the prefetch that a session starts with.
@@ -47,26 +48,26 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 		if !v.AtLeast(4, 3) {
 			crashes -= history.Count(queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
 		}
-		s.wary = crashes >= max(1, s.half/2)
-		if crashes >= s.half {
+		if s.wary = crashes >= max(1, s.half/2); s.wary {
 			s.last = now
+		}
+		if crashes >= s.half {
 			return crashes
 		}
 	}
-	s.over = true
+	s.over = s.over || !s.wary
 	return 0
 }
 
-// bound returns the prefetch of a session that has met so many unsettled suspects. No
-// handler has returned from the uncleared ones. One of these is in hand at a time, so that a
-// crash counts against no other message. A suspect whose handler has returned,
-// and which is held, gets room of its own.
-func (s *suspicion) bound(prefetch, suspects, uncleared int, now time.Time) int {
+// bound returns the prefetch of a session that has so many unsettled messages and has met none of which few consumers may
+// have died. No handler has returned from the untried ones. One of these is in hand at a time, so that a
+// crash counts against no other message. A message whose handler has returned, and which is held, gets room of its own.
+func (s *suspicion) bound(prefetch, unsettled, untried int, now time.Time) int {
 	if s.half == 0 || s.over {
 		return prefetch
 	}
 	if now.Sub(s.last) < durations.Uncleared {
-		suspects -= uncleared
+		unsettled -= untried
 	}
-	return min(prefetch, suspects+1)
+	return min(prefetch, unsettled+1)
 }
