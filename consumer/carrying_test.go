@@ -294,6 +294,28 @@ func TestWaitsThatAreAddedAreCarried(t *testing.T) {
 	})
 }
 
+// A queue that only has the name of a wait is of somebody else: its messages stay in it, whenever it was declared.
+func TestAStrangersQueueWithTheNameOfAWaitKeepsItsMessages(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		w.carried(time.Minute)
+		theirs := func(n int, queue string) {
+			w.raw(func(ch *amqp.Channel) error {
+				_, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": "classic"})
+				return err
+			})
+			w.publish(1, func(m *rehoptest.Message) { m.RoutingKey, m.MessageId = queue, id(n) })
+		}
+		theirs(1, "carried.wait.2")
+		_, stop := w.start(succeed, consumer.Config{})
+		time.Sleep(time.Second)
+		theirs(2, "carried.wait.1.2")
+		time.Sleep(10 * time.Minute)
+		w.stopped(stop)
+		w.has("carried.wait.2", id(1))
+		w.has("carried.wait.1.2", id(2))
+	})
+}
+
 // A process whose schedule has no waits goes on when one with waits is gone again.
 func TestWaitsThatAreAddedAreCarriedWithoutWaitsToo(t *testing.T) {
 	everywhere(t, func(w *fixture) {

@@ -156,6 +156,30 @@ func TestCarriedWaits(t *testing.T) {
 	})
 }
 
+// A queue that has the name of a wait, and another form, is of somebody else: nothing of it is carried.
+func TestAStrangersQueueWithTheNameOfAWaitIsNotCarried(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		short := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.EngineCarry })
+		long := short
+		long.Waits = delay.Schedule{time.Minute, 5 * time.Minute}
+		s.declare(long)
+		ours := []route.CarriedWait{{Queue: "orders.wait.1", Number: 1, For: time.Minute}, {Queue: "orders.wait.2", Number: 2, For: 5 * time.Minute}}
+		for rule, args := range map[string]amqp.Table{
+			"plain":                              {"x-queue-type": "classic"},
+			"with a single active consumer":      {"x-queue-type": "quorum", "x-single-active-consumer": true},
+			"a work queue of its own":            {"x-queue-type": "quorum", "x-single-active-consumer": true, "x-dead-letter-exchange": "orders.wait.3.rehop.dlx"},
+			"with letters of their own":          {"x-queue-type": "classic", "x-single-active-consumer": true, "x-dead-letter-exchange": "theirs"},
+			"a timed wait of an earlier program": {"x-queue-type": "classic", "x-message-ttl": int64(60_000), "x-dead-letter-exchange": "orders.rehop.return", "x-dead-letter-routing-key": "orders@3"},
+		} {
+			s.rawQueue("orders.wait.3", args)
+			if got := s.resolve(short).Carried; !slices.Equal(got, ours) {
+				s.Errorf("%s: carried are %v, want %v", rule, got, ours)
+			}
+			s.deleteQueue("orders.wait.3")
+		}
+	})
+}
+
 func queuesOf(waits []route.CarriedWait) (names []string) {
 	for _, w := range waits {
 		names = append(names, w.Queue)

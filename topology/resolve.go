@@ -3,7 +3,6 @@ package topology
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -193,26 +192,63 @@ func (w WorkQueue) carryAll(c *caller, r route.Facts) (route.Facts, error) {
 	}
 	r.Carried = slices.Clone(r.Carried)
 	for waitNumber := len(r.Waits) + 1; waitNumber <= delay.MaxWaits; waitNumber++ {
-		name := route.WaitQueue(w.Name, waitNumber)
-		refused, err := c.do(func(ch *amqp.Channel) error { return lookForQueue(name, "").call(ch, false) })
+		wait, exists, err := w.carriedOn(c, waitNumber, 1)
 		if err != nil {
-			return route.Facts{}, fmt.Errorf("topology: look at queue %q: %w", name, err)
+			return route.Facts{}, err
 		}
-		if refused != nil {
+		if !exists {
 			break
 		}
-		r.Carried = append(r.Carried, route.CarriedWait{Queue: name, Number: waitNumber})
+		r.Carried = append(r.Carried, wait)
 	}
 	return r, nil
+}
+
+// CarriedWait implements route.Broker.
+func (foreign) CarriedWait(context.Context, *connection.Conn, int, int) (route.CarriedWait, bool, error) {
+	return route.CarriedWait{}, false, nil
+}
+
+// CarriedWait implements route.Broker.
+func (letters) CarriedWait(context.Context, *connection.Conn, int, int) (route.CarriedWait, bool, error) {
+	return route.CarriedWait{}, false, nil
+}
+
+// CarriedWait implements route.Broker.
+func (w work) CarriedWait(ctx context.Context, conn *connection.Conn, waitNumber, nth int) (wait route.CarriedWait, exists bool, err error) {
+	c := caller{ctx: ctx, conn: conn}
+	defer c.close()
+	return w.w.carriedOn(&c, waitNumber, nth)
+}
+
+// carriedOn returns the nth carried wait of a number, and whether it exists as far as the broker tells now. A queue that
+// has its name in another form is of somebody else. A user who may not see the form goes by the name, because messages
+// would stay in a wait that nobody carries.
+func (w WorkQueue) carriedOn(c *caller, waitNumber, nth int) (wait route.CarriedWait, exists bool, err error) {
+	wait = route.CarriedWait{Queue: route.CarriedQueue(w.Name, waitNumber, nth), Number: waitNumber}
+	args, exists, err := c.argumentsIfAny(w.anyCarried(wait.Queue, waitNumber))
+	var refused *amqp.Error
+	switch {
+	case errors.Is(err, errNoPermission):
+		refused, err = c.do(func(ch *amqp.Channel) error { return lookForQueue(wait.Queue, "").call(ch, false) })
+		return wait, err == nil && refused == nil, err
+	case errors.As(err, &refused) && refused.Server && refused.Recover:
+		return wait, false, nil
+	}
+	wait.For = waitOf(args)
+	return wait, exists && isOtherCarried(w.anyCarried(wait.Queue, waitNumber).Args, args), err
+}
+
+// anyCarried returns a carried wait of some duration: the refusal of its declaration tells the form of the queue that there is.
+func (w WorkQueue) anyCarried(name string, waitNumber int) plannedQueue {
+	w.Waits = make(delay.Schedule, waitNumber)
+	w.Waits[waitNumber-1] = time.Minute
+	return w.carriedWait(name, waitNumber, version4)
 }
 
 // hasCarriedWaits reports whether the first wait queue of any schedule exists and
 // has no TTL. Its error wraps errNoPermission if the user may not know.
 func (w WorkQueue) hasCarriedWaits(c *caller) (bool, error) {
-	if err := c.open(); err != nil {
-		return false, err
-	}
-	w.Waits = delay.Schedule{time.Minute} // any: the refusal tells the one there is
-	args, exists, err := c.argumentsIfAny(w.carriedWait(route.WaitQueue(w.Name, 1), 1, c.session.Server().Version))
+	args, exists, err := c.argumentsIfAny(w.anyCarried(route.WaitQueue(w.Name, 1), 1))
 	return err == nil && exists && isCarriedForm(args), err
 }

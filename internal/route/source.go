@@ -49,7 +49,7 @@ type Broker interface {
 	// them.
 	//
 	// It needs three round trips, one more where the engine is Carry or there are no
-	// waits.
+	// waits, and some for each wait that it carries for a longer schedule.
 	Resolve(ctx context.Context, conn *connection.Conn) (Facts, error)
 
 	// Repair looks whether the parts of a work queue are there that Resolve has found,
@@ -61,6 +61,11 @@ type Broker interface {
 	// is missing, and asks no queue for anything, because one that does not answer
 	// would cost the socket.
 	Repair(ctx context.Context, conn *connection.Conn) (missing []string, err error)
+
+	// CarriedWait returns the nth wait queue without a TTL for the wait of a number, and whether there is one. A queue that
+	// only has its name is of somebody else. Only a user with permission to configure it sees the difference: for all
+	// others the name decides.
+	CarriedWait(ctx context.Context, conn *connection.Conn, waitNumber, nth int) (wait CarriedWait, exists bool, err error)
 
 	// Policies returns the entries of policies that break a promise of the queue, of
 	// its waits or of its dead-letter queue. AMQP does not show policies, so it asks

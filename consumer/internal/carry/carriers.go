@@ -110,7 +110,7 @@ func (c *Carriers) Wait() { c.tasks.Wait() }
 // because usually there is none, and the broker logs each look.
 func (c *Carriers) carryFirst(ctx context.Context, start func(route.CarriedWait)) {
 	for next := durations.WaitsLook; pause.For(ctx, next); next = min(2*next, durations.LongestWaitsLook) {
-		if !c.exists(ctx, route.CarriedQueue(c.Source.Queue, 1, 1)) {
+		if _, exists, err := c.Source.Broker.CarriedWait(ctx, c.Conn, 1, 1); err != nil || !exists {
 			continue
 		}
 		resolved, err := c.Source.Broker.Resolve(ctx, c.Conn)
@@ -141,25 +141,21 @@ func (c *Carriers) carryAdded(ctx context.Context, known []route.CarriedWait, st
 		for number := 1; number <= route.MaxWaits; number++ {
 			nth := 1
 			for ; ctx.Err() == nil; nth++ {
-				name := route.CarriedQueue(c.Source.Queue, number, nth)
-				if started[name] {
+				if started[route.CarriedQueue(c.Source.Queue, number, nth)] {
 					continue
 				}
-				if !c.exists(ctx, name) {
+				wait, exists, err := c.Source.Broker.CarriedWait(ctx, c.Conn, number, nth)
+				if err != nil || !exists {
 					break
 				}
-				started[name] = true
-				start(route.CarriedWait{Queue: name, Number: number})
+				started[wait.Queue] = true
+				start(wait)
 			}
 			if nth == 1 {
 				break // a schedule's waits are declared in order
 			}
 		}
 	}
-}
-
-func (c *Carriers) exists(ctx context.Context, queue string) bool {
-	return c.ready(ctx, queue) >= 0
 }
 
 // ready returns how many messages of a queue are not sent to anybody, -1 if the broker does not
