@@ -168,19 +168,16 @@ func (g *grants) add(to *families, names ...string) {
 // family returns the regular expression of a name, and of the names that are in its place where the
 // schedule or the number of shards is another one.
 func (p Plan) family(name string) string {
+	waitsOf, _, isWait := route.WaitOf(name)
+	owner, ofWiring := wiringOf(name)
 	for _, e := range p.Engines {
-		rest, ok := strings.CutPrefix(name, e.Queue)
-		if !ok {
-			continue
-		}
-		owner := p.ownerFamily(e)
-		if rest == "" {
-			return owner
-		}
-		for _, kind := range []string{".wait.", ".rehop."} {
-			if strings.HasPrefix(rest, kind) {
-				return owner + regexp.QuoteMeta(kind) + ".*"
-			}
+		switch family := p.ownerFamily(e); {
+		case name == e.Queue:
+			return family
+		case isWait && waitsOf == e.Queue:
+			return family + `\.wait\..*`
+		case ofWiring && owner == e.Queue:
+			return family + `\.rehop\..*`
 		}
 	}
 	var prefixes []string

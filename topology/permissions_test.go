@@ -38,6 +38,8 @@ func TestPermissions(t *testing.T) {
 			topology.Permissions{"^$", `^(amq\.default|orders\.rehop\.return)$`, `^(orders|orders\.wait\..*)$`}},
 		{"a carrier without waits may read those of an earlier schedule", []topology.Spec{topology.WorkQueue{Name: "orders", Engine: topology.EngineCarry}}, []topology.Role{consume},
 			topology.Permissions{"^$", `^(amq\.default|orders\.rehop\.return)$`, `^(orders|orders\.wait\..*)$`}},
+		{"an exchange of the user that is named like a part is in no family", []topology.Spec{carried, topology.Exchange{Name: "orders.wait.x"}, topology.Exchange{Name: "orders.rehop.x"}}, []topology.Role{publish},
+			topology.Permissions{"^$", `^(amq\.default|orders\.rehop\.x|orders\.wait\.x)$`, "^$"}},
 		{"a family takes in its names", []topology.Spec{carried}, all,
 			topology.Permissions{`^(orders|orders\.dlq|orders\.rehop\..*|orders\.wait\..*)$`, `^(amq\.default|orders|orders\.dlq|orders\.rehop\..*)$`, `^(orders|orders\.rehop\..*|orders\.wait\..*)$`}},
 		{"shards: of any number", []topology.Spec{shards}, []topology.Role{consume}, topology.Permissions{
