@@ -43,7 +43,8 @@ import (
 // warning if shards beyond Count have consumers, because another process then knows a larger
 // Count. It fails if such a shard, or a wait of it, has messages and the shard has no
 // consumer, because nobody would handle them. It sees only the shards that follow Count without
-// a gap, and only the waits that are named after the Waits.
+// a gap, and only the waits that are named after the Waits. By its exchange, such as orders.09.rehop.dlx, it tells a
+// shard from a queue of others: a shard whose exchange somebody has deleted is not seen.
 type Shards struct {
 	// Name of the whole; 1 to 227 bytes, and not "amq". The queues of the shards are named
 	// Name + ".00", Name + ".01" and so on, and the dead-letter queue Name + ".dlq".
