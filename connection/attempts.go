@@ -120,7 +120,7 @@ func (a *attempts) verdict() error {
 // failure is verdict for the end of ctx.
 func (a *attempts) failure(ctx context.Context) error {
 	cause := pause.Ended(ctx)
-	if errors.Is(cause, ErrClosed) {
+	if errors.Is(cause, errClosed) {
 		return ErrClosed
 	}
 	a.mu.Lock()

@@ -50,7 +50,10 @@ import (
 )
 
 // ErrClosed is returned after [Conn.Close].
-var ErrClosed = pause.Own(rehop.WithClass(errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn"), rehop.ClassBug))
+var ErrClosed = rehop.WithClass(errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn"), rehop.ClassBug)
+
+// errClosed is ErrClosed as the cause of a ctx. A caller's ctx may have ErrClosed as its cause, and not this one.
+var errClosed = pause.Own(ErrClosed)
 
 // closeTimeout bounds Conn.Close and Session.Close: the goodbye of a live broker takes
 // milliseconds, a dead one never answers. A consumer's stop by default and this stay under
@@ -274,7 +277,7 @@ func (c *Conn) Close() error {
 		return nil // it belongs to its socket
 	}
 	c.closed.Do(func() {
-		c.end(ErrClosed)
+		c.end(errClosed)
 		if c.management != nil && c.whole == nil {
 			c.management.Close()
 		}
@@ -323,7 +326,7 @@ func (c *Conn) pin(l *link) *Conn {
 // bound returns a ctx that also ends with Close, with ErrClosed as its cause.
 func (c *Conn) bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
+	stop := context.AfterFunc(c.life, func() { cancel(errClosed) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 

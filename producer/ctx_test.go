@@ -218,3 +218,22 @@ func TestACtxThatHadEndedSaysSo(t *testing.T) {
 		})
 	}
 }
+
+// A caller may cancel with an error of ours, such as that of another message. It is the caller's end all the same.
+func TestACtxThatAnErrorOfOursHasEndedIsTheCallers(t *testing.T) {
+	for _, cause := range []error{ErrReturned, ErrRefused, ErrNacked, ErrUnconfirmed, ErrBehind, connection.ErrClosed} {
+		inBubble(t, func(s *fixture) {
+			for rule, p := range map[string]*Producer{"on a live channel": s.opened(Config{}), "without a connection": s.lazily(unanswered)} {
+				ctx, cancel := context.WithCancelCause(s.Context())
+				time.AfterFunc(time.Second, func() { cancel(cause) })
+				s.broker.Stall()
+				_, err := p.Publish(ctx, Message{RoutingKey: "open"})
+				if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), cause.Error()) {
+					s.Errorf("%s, ended with %q: %v; want the error of the ctx and its cause", rule, cause, err)
+				}
+				s.broker.Resume()
+				_ = p.Close()
+			}
+		})
+	}
+}

@@ -30,13 +30,13 @@ var ErrNacked error = &outcome{"nacked by the broker: a queue is full, or not av
 var ErrUnconfirmed error = &outcome{"unconfirmed: the message may or may not have reached its queue", rehop.ClassTransient}
 
 // ErrLate is the cause of an end at a message's Timeout.
-var ErrLate error = &outcome{"no answer in time", rehop.ClassTransient}
+var ErrLate error = &ownLimit{outcome{"no answer in time", rehop.ClassTransient}}
 
 // ErrImpatient is the cause of an end of a message's Patience.
-var ErrImpatient error = &outcome{"given up, too long after the outage was noticed", rehop.ClassTransient}
+var ErrImpatient error = &ownLimit{outcome{"given up, too long after the outage was noticed", rehop.ClassTransient}}
 
 // ErrClosed is returned for messages that are given to a closed Publisher.
-var ErrClosed error = &outcome{"closed by its owner", rehop.ClassBug}
+var ErrClosed error = &ownLimit{outcome{"closed by its owner", rehop.ClassBug}}
 
 // errReserved is an ErrImpatient: the message's WriteUntil or AnswerUntil.
 var errReserved error = &reservedError{}
@@ -64,9 +64,11 @@ type outcome struct {
 func (o *outcome) Error() string      { return o.text }
 func (o *outcome) Class() rehop.Class { return o.class }
 
-// OwnLimit says that a ctx with this cause has ended by a limit of ours, not by the
-// caller: see pause.Ended.
-func (o *outcome) OwnLimit() {}
+// ownLimit is an outcome that ends a ctx of ours. No caller can end a ctx with one: see pause.Ended.
+type ownLimit struct{ outcome }
+
+// OwnLimit says that a ctx with this cause has not been ended by the caller.
+func (*ownLimit) OwnLimit() {}
 
 // impatientError is an ErrImpatient that says how long the outage has lasted.
 type impatientError struct{ lasted time.Duration }
@@ -81,7 +83,7 @@ func (e *impatientError) Class() rehop.Class { return rehop.ClassTransient }
 // Is reports whether target is ErrImpatient.
 func (e *impatientError) Is(target error) bool { return target == ErrImpatient }
 
-// OwnLimit is that of outcome.
+// OwnLimit is that of ownLimit.
 func (e *impatientError) OwnLimit() {}
 
 // UnsentError says that a message was not sent: what it waited for, and what

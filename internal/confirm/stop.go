@@ -9,7 +9,7 @@ import (
 )
 
 // ErrStopped is the cause of an end by StopSending.
-var ErrStopped error = &outcome{"stopped before it was sent", rehop.ClassTransient}
+var ErrStopped error = &ownLimit{outcome{"stopped before it was sent", rehop.ClassTransient}}
 
 type stopKey struct{}
 
