@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // receipt returns the Receipt of a message, after its fallback if it was not
@@ -126,6 +127,9 @@ func (p *Producer) guarded(ctx context.Context, sink Sink, call func(context.Con
 		p.sinkTime.note(time.Since(began))
 		return nil
 	case errors.Is(err, ErrUnconfirmed), ctx.Err() != nil && !errors.As(err, new(*exactError)):
+		if end := pause.Ended(ctx); errors.Is(err, ctx.Err()) && !errors.Is(end, ctx.Err()) {
+			err = fmt.Errorf("%v: %w", err, end) //nolint:errorlint // the error of a limit of ours would look like the end of the caller's ctx
+		}
 		return &sinkError{nameOf(sink), err}
 	}
 	return fmt.Errorf("fallback %q: %w", nameOf(sink), err)

@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"runtime"
@@ -69,6 +70,39 @@ func TestASinkThatHasNotAnswered(t *testing.T) {
 				}
 				if took := time.Since(began); took > tt.limit {
 					s.Errorf("took %v, ctx ended after %v", took, tt.limit)
+				}
+			})
+		})
+	}
+}
+
+// A sink may return the error of its ctx, which has limits of ours too. It says that the caller's ctx has ended only if it has.
+func TestAnErrorOfASinkIsTheEndOfCtxOnlyIfThatHasEnded(t *testing.T) {
+	returns := func(wrap string) Sink {
+		return sinkFunc(func(ctx context.Context) error {
+			<-ctx.Done()
+			return fmt.Errorf(wrap, ctx.Err())
+		})
+	}
+	for rule, tt := range map[string]struct {
+		sinks []Sink
+		limit time.Duration // of ctx
+		says  string
+	}{
+		"the sink's time ends":             {[]Sink{returns("%w")}, time.Hour, "no answer within Config.Timeout"},
+		"the sink's time ends in a commit": {[]Sink{returns("commit: %w")}, time.Hour, "commit: context deadline exceeded: no answer within Config.Timeout"},
+		"ctx ends meanwhile":               {[]Sink{returns("commit: %w")}, 7 * time.Second, "commit: context deadline exceeded"},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			inBubble(t, func(s *fixture) {
+				p := s.producer(Config{Fallback: tt.sinks, Timeout: 10 * time.Second})
+				defer p.Close()
+				s.broker.Stop()
+				ctx, cancel := context.WithTimeout(s.Context(), tt.limit)
+				defer cancel()
+				_, err := p.Publish(ctx, Message{RoutingKey: "open"})
+				if err == nil || errors.Is(err, context.DeadlineExceeded) != (ctx.Err() != nil) || !strings.Contains(err.Error(), tt.says) {
+					s.Errorf("%v, and the ctx says %v; want %q in it", err, ctx.Err(), tt.says)
 				}
 			})
 		})
