@@ -19,6 +19,7 @@ import (
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/hostname"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
 	"github.com/rehop/rehop/topology"
@@ -171,7 +172,7 @@ func (s *Settler) find(ctx context.Context) (*terms, error) {
 	case s.looking <- struct{}{}:
 		defer func() { <-s.looking }()
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, pause.Ended(ctx)
 	}
 	if found := s.found.Load(); found != nil {
 		return found, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/rehop/rehop/internal/foreign"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 )
@@ -219,7 +220,7 @@ func (c *storeSource) scanBefore(ctx context.Context, f Filter, before time.Time
 func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) {
 	// A store tells milliseconds. A letter that comes after the look is to be of a later one.
 	at := time.Now().UTC().Truncate(time.Millisecond).Add(time.Millisecond)
-	pause(ctx, time.Until(at))
+	pause.For(ctx, time.Until(at))
 	list := List{Seen: Seen{At: at}}
 	if err := p.check(); err != nil {
 		return list, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/sqlite"
 	"github.com/rehop/rehop/xdeath"
@@ -28,7 +29,7 @@ func TestALookAtAStoreIsTheBoundOfARedrive(t *testing.T) {
 			d.History.Queue, d.History.Failure = "orders", xdeath.Failure{Cause: rehop.CauseExhausted, Error: []string{"no stock", "no such customer"}[i%2]}
 			must(t, letters.Collect(t.Context(), d))
 		}
-		pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds
+		pause.For(t.Context(), 2*time.Millisecond) // the store tells milliseconds
 	}
 	journal, err := OpenJournal(filepath.Join(dir, "journal"))
 	must(t, err)

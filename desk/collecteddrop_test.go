@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/sqlite"
 )
@@ -57,7 +58,7 @@ func TestADropThatGoesOnKeepsToItsLimit(t *testing.T) {
 				for i := range n {
 					must(t, letters.Collect(t.Context(), &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "orders"}))
 				}
-				pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
+				pause.For(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
 				die(t, k)
 				p, err := source.Resume(t.Context(), "killed", By{}, nil)
 				if err != nil || p.Done != limit || p.Matched != limit || p.Skipped+p.Failed != 0 {
@@ -111,7 +112,7 @@ func TestADropThatIsCutOffWithinAPageCountsEachLetterOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
+			pause.For(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
 			_, err = db.ExecContext(t.Context(), "CREATE TRIGGER full BEFORE DELETE ON rehop_letters WHEN OLD.seq = 250 BEGIN SELECT RAISE(ABORT, 'disk full'); END")
 			must(t, err)
 			ctx, stop := context.WithCancel(t.Context())
@@ -161,7 +162,7 @@ func TestADropIsStoppedBetweenItsPages(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
+	pause.For(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
 	source.gap = func(moment string) {
 		if moment == "deleted" {
 			must(t, source.cfg.Journal.Stop("mine", By{}))

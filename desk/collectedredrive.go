@@ -16,6 +16,7 @@ import (
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
@@ -97,7 +98,7 @@ func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell 
 	watched := b.watch(run, stop)
 	err := r.run(run)
 	if err != nil && run.Err() != nil {
-		err = context.Cause(run)
+		err = pause.Ended(run)
 	}
 	stop(nil)
 	<-watched
@@ -189,7 +190,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 				options.Limit -= tried - r.doubted // those in doubt are tried by each replay
 			}
 			// A process that has died has leased letters, which are free in a while.
-			if err != nil || others <= 0 || !r.resumed || time.Since(began) > leases || !pause(ctx, noteEvery) {
+			if err != nil || others <= 0 || !r.resumed || time.Since(began) > leases || !pause.For(ctx, noteEvery) {
 				return err
 			}
 		}
@@ -226,7 +227,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 // letters go, and between others.
 func (r *collectedRedrive) heed() bool {
 	if r.book.stopped() {
-		r.stop(ErrRedriveStopped)
+		r.stop(errStopped)
 		return true
 	}
 	select {
@@ -499,7 +500,7 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 	after := int64(0)
 	for {
 		if r.heed() {
-			return context.Cause(ctx)
+			return pause.Ended(ctx)
 		}
 		var transfers []*transfer
 		limit := scanPage
@@ -566,8 +567,8 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 		if err := r.note(true); err != nil || !more {
 			return err
 		}
-		if rate := r.redrive.Rate; rate > 0 && !pause(ctx, time.Duration(float64(len(transfers))/rate*float64(time.Second))) {
-			return context.Cause(ctx)
+		if rate := r.redrive.Rate; rate > 0 && !pause.For(ctx, time.Duration(float64(len(transfers))/rate*float64(time.Second))) {
+			return pause.Ended(ctx)
 		}
 	}
 }
@@ -642,7 +643,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 					receipts[i].Err = resend.ErrUntried
 				}
 			}
-			r.stop(err)
+			r.stop(pause.Own(err))
 			return receipts, nil
 		}
 	}

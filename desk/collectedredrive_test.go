@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
@@ -160,7 +161,7 @@ func TestADropKeepsToItsRate(t *testing.T) {
 	must(t, err)
 	collected, err := NewCollected(letters, nil, CollectedConfig{Journal: journal})
 	must(t, err)
-	pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
+	pause.For(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
 	first := 0
 	began := time.Now()
 	p, err := collected.Execute(t.Context(), Redrive{Action: Drop, All: true, Rate: 1.9, CopyTo: filepath.Join(dir, "dropped.jsonl")}, func(p Progress) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -550,9 +551,9 @@ func (b *book) watch(ctx context.Context, stop context.CancelCauseFunc) (watched
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for pause(ctx, lookForStop) {
+		for pause.For(ctx, lookForStop) {
 			if b.stopped() {
-				stop(ErrRedriveStopped)
+				stop(errStopped)
 			}
 		}
 	}()

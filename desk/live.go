@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // MaxWindow is how many letters of a queue a live source looks at, at most.
@@ -135,7 +136,7 @@ func (l *Live) enter(ctx context.Context) (leave func(), err error) {
 	case l.turn <- struct{}{}:
 		return func() { <-l.turn }, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, pause.Ended(ctx)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -235,7 +236,7 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 			}
 			r.expected, r.answer = len(r.held), "" // the person did not know of these
 			if lost < losses {
-				pause(ctx, time.Duration(lost)*100*time.Millisecond)
+				pause.For(ctx, time.Duration(lost)*100*time.Millisecond)
 				continue
 			}
 			fallthrough

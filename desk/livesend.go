@@ -95,7 +95,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 		return
 	}
 	if r.book.stopped() {
-		r.stop(ErrRedriveStopped)
+		r.stop(errStopped)
 		return
 	}
 	transfers := r.pick(n)

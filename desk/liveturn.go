@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/store"
 )
 
@@ -37,8 +38,8 @@ func (l *Live) steady(ctx context.Context, inHand int) (missing int, err error) 
 		if since := time.Since(began); since >= backFor || since >= steadyFor && missing == 0 {
 			return missing, nil
 		}
-		if !pause(ctx, 50*time.Millisecond) {
-			return 0, context.Cause(ctx)
+		if !pause.For(ctx, 50*time.Millisecond) {
+			return 0, pause.Ended(ctx)
 		}
 	}
 }
@@ -209,7 +210,7 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (mo
 		case <-r.hand.session.Done():
 			return false, r.hand.lost()
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return false, pause.Ended(ctx)
 		}
 	}
 }

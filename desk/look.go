@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -332,7 +333,7 @@ func (h *hand) receive(ctx context.Context, counter *counter, n int, take func(a
 		case <-h.session.Done():
 			return false, h.lost()
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return false, pause.Ended(ctx)
 		}
 	}
 	return false, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk/internal/typed"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -29,6 +30,9 @@ var ErrNoRedrive = errors.New("desk: there is no such redrive")
 // ErrRedriveStopped is wrapped by the error of a redrive that was stopped by [Journal.Stop]
 // or by the end of its ctx.
 var ErrRedriveStopped = errors.New("desk: the redrive was stopped")
+
+// errStopped is ErrRedriveStopped as the cause of a ctx.
+var errStopped = pause.Own(ErrRedriveStopped)
 
 // ErrTarget is wrapped by the error of a redrive that ended because a target took no
 // message, or has left the letters of one: it is missing, full, or does not answer.

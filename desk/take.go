@@ -13,6 +13,7 @@ import (
 	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -169,7 +170,7 @@ func (h *hand) sample(ctx context.Context, n int) error {
 		case <-h.session.Done():
 			return h.lost()
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return pause.Ended(ctx)
 		}
 	}
 	if err := h.session.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(firstTag, false) }); err != nil {
@@ -282,8 +283,8 @@ func (c *counter) atLeast(ctx context.Context, n int) (have int, err error) {
 		if have, err = c.ready(ctx); err != nil || have >= n || !time.Now().Before(end) {
 			return have, err
 		}
-		if !pause(ctx, 200*time.Millisecond) {
-			return have, context.Cause(ctx)
+		if !pause.For(ctx, 200*time.Millisecond) {
+			return have, pause.Ended(ctx)
 		}
 	}
 }
@@ -305,7 +306,7 @@ func waitForReturn(ctx context.Context, ask func(context.Context) (amqp.Queue, e
 		if q != last {
 			last, since = q, time.Now()
 		}
-		if !pause(ctx, 5*time.Millisecond) {
+		if !pause.For(ctx, 5*time.Millisecond) {
 			return
 		}
 	}
@@ -316,17 +317,6 @@ func waitForReturn(ctx context.Context, ask func(context.Context) (amqp.Queue, e
 const settled = 2 * time.Second
 
 func (c *counter) close() { _ = c.session.Close() } // nothing is in flight on it
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // returned is how often a message came back to its queue before this delivery, as far
 // as the broker says so.

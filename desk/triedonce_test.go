@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
@@ -17,7 +18,7 @@ type slowPublisher struct{}
 
 // PublishAll is that of store.Publisher.
 func (slowPublisher) PublishAll(_ context.Context, messages []producer.Message) ([]producer.Receipt, error) {
-	pause(context.Background(), 20*time.Second)
+	pause.For(context.Background(), 20*time.Second)
 	return slices.Repeat([]producer.Receipt{{Err: resend.ErrUntried}}, len(messages)), nil
 }
 

@@ -26,7 +26,7 @@ func (s *sending) address(g group, entries []Entry) {
 		return
 	}
 	if failures > 0 && len(entries) > 1 {
-		s.putOff(entries[1:], pause(failures+1, 100*time.Millisecond, long))
+		s.putOff(entries[1:], pauseAfter(failures+1, 100*time.Millisecond, long))
 		entries = entries[:1]
 	}
 	ctx, cancel := s.bounded()
@@ -133,7 +133,7 @@ func (f *forwarder) part(g group, state *addressState, results []result) {
 			state.failures = 0
 		} else {
 			state.longest = long
-			state.notBefore = time.Now().Add(pause(state.failures, 100*time.Millisecond, long))
+			state.notBefore = time.Now().Add(pauseAfter(state.failures, 100*time.Millisecond, long))
 		}
 	}
 	if state.users == 0 && (state.failures == 0 || len(f.addresses) > maxAddresses) {

@@ -11,6 +11,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/internal/resend"
 )
@@ -53,7 +54,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	// A stop does not wait for what is not written yet.
 	f.leaseAll(ctx, confirm.StopSending(work, ctx), &groups)
 	late := time.AfterFunc(f.cfg.DrainTimeout, func() {
-		end(fmt.Errorf("store: the Forwarder was stopped, and no answer came within ForwardConfig.DrainTimeout, %v", f.cfg.DrainTimeout))
+		end(pause.Own(fmt.Errorf("store: the Forwarder was stopped, and no answer came within ForwardConfig.DrainTimeout, %v", f.cfg.DrainTimeout)))
 	})
 	defer late.Stop()
 	groups.Wait()
@@ -92,7 +93,7 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 			failures++
 			f.again.Warn("store: cannot lease entries", err, "failures", failures)
 			<-f.slots
-			f.idle(ctx, pause(failures, 100*time.Millisecond, 5*time.Second))
+			f.idle(ctx, pauseAfter(failures, 100*time.Millisecond, 5*time.Second))
 			continue
 		}
 		failures = 0
@@ -263,7 +264,7 @@ func (f *forwarder) settle(work context.Context, batch []result) {
 			return
 		}
 		f.again.Warn("store: cannot settle entries", err, "entries", len(batch), "failures", failures)
-		timer := time.NewTimer(pause(failures, 100*time.Millisecond, 5*time.Second))
+		timer := time.NewTimer(pauseAfter(failures, 100*time.Millisecond, 5*time.Second))
 		select {
 		case <-timer.C:
 		case <-work.Done():

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -193,7 +194,7 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 		return 0, false, err
 	}
 	if ctx.Err() != nil {
-		return 0, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l.entries, l.token)))
+		return 0, false, errors.Join(pause.Ended(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l.entries, l.token)))
 	}
 	tried = len(l.entries) + len(l.broken)
 	if tried > 0 && tried < len(some) {
@@ -228,7 +229,7 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 		r.options.Progress(*r.report)
 	}
 	if ctx.Err() != nil {
-		return tried, false, context.Cause(ctx)
+		return tried, false, pause.Ended(ctx)
 	}
 	return tried, true, r.fatal
 }

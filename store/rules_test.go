@@ -156,7 +156,7 @@ func TestVerdict(t *testing.T) {
 
 func TestPauseDoublesUpToItsLongest(t *testing.T) {
 	for failures, want := range map[int]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 9: 256 * time.Second, 10: 300 * time.Second, 1000: 300 * time.Second} {
-		if got := pause(failures, time.Second, 5*time.Minute); got != want {
+		if got := pauseAfter(failures, time.Second, 5*time.Minute); got != want {
 			t.Errorf("after %d failures %v, want %v", failures, got, want)
 		}
 	}
@@ -527,6 +527,26 @@ func TestWriterGivesUpOnADatabaseThatHangs(t *testing.T) {
 		}
 		if took := time.Since(began); took > 2*time.Minute {
 			t.Errorf("20 puts gave up after %v, want one timeout for all of a transaction", took)
+		}
+	})
+}
+
+// A caller whose ctx has ended finds the error of the ctx and its cause, whether it has waited or not.
+func TestAWriteSaysWhyItsCtxHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fakeDB{hold: make(chan struct{})}
+		defer close(db.hold)
+		w := db.writer()
+		cause := errors.New("the request is over")
+		for _, after := range []time.Duration{0, time.Second} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			if after == 0 {
+				cancel(cause)
+			}
+			time.AfterFunc(after, func() { cancel(cause) })
+			if err := w.put(ctx, &row{id: "m"}); !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+				t.Errorf("ended after %v: %v; want the error of the ctx and its cause", after, err)
+			}
 		}
 	})
 }

@@ -30,21 +30,21 @@ func verdict(l Entry, r producer.Receipt, arrived bool, tries, failures int, now
 		v.tried, v.state = true, Parked
 	case errors.Is(err, producer.ErrUnconfirmed):
 		// One that ends the connection whenever it is sent does so once a minute.
-		v.next = now.Add(pause(max(failures, l.Unconfirmed)+1, 100*time.Millisecond, time.Minute))
+		v.next = now.Add(pauseAfter(max(failures, l.Unconfirmed)+1, 100*time.Millisecond, time.Minute))
 	case errors.Is(err, producer.ErrReturned), errors.Is(err, producer.ErrNacked), errors.Is(err, producer.ErrRefused):
 		v.tried = true
-		v.next = now.Add(pause(l.Tries+1, time.Second, 5*time.Minute))
+		v.next = now.Add(pauseAfter(l.Tries+1, time.Second, 5*time.Minute))
 		if l.Tries+1 >= tries {
 			v.state, v.next = Parked, time.Time{}
 		}
 	default:
-		v.next = now.Add(pause(failures+1, 100*time.Millisecond, 5*time.Second))
+		v.next = now.Add(pauseAfter(failures+1, 100*time.Millisecond, 5*time.Second))
 	}
 	return v
 }
 
-// pause after so many failures in a row, doubled with each.
-func pause(failures int, first, longest time.Duration) time.Duration {
+// pauseAfter is the pause after so many failures in a row, doubled with each.
+func pauseAfter(failures int, first, longest time.Duration) time.Duration {
 	long := first
 	for range failures - 1 {
 		if long *= 2; long >= longest {

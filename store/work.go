@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // endsTransactions reports whether statements other than COMMIT and ROLLBACK end a
@@ -82,7 +83,7 @@ var errNoteGone = errors.New("the note of the message is gone, with all that was
 // it has failed if its ctx has ended, because it would not be in time again.
 func unavailable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		return fmt.Errorf("%w: %w", pause.Ended(ctx), err)
 	}
 	return consumer.Hold(err)
 }

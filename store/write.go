@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -67,7 +68,7 @@ func (w *writer) do(ctx context.Context, light bool, run func(context.Context, T
 
 func (w *writer) wait(ctx context.Context, one *write) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return pause.Ended(ctx)
 	}
 	if begin, counted := ctx.Value(beginKey{}).(func() (end func())); counted {
 		one.ended = begin()
@@ -83,7 +84,7 @@ func (w *writer) wait(ctx context.Context, one *write) error {
 	case err := <-one.done:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return pause.Ended(ctx)
 	}
 }
 
@@ -110,7 +111,7 @@ func (w *writer) next() []*write {
 		}
 		taken++
 		if one.ctx.Err() != nil {
-			one.answer(context.Cause(one.ctx)) // its caller has left: it is not stored behind their back
+			one.answer(pause.Ended(one.ctx)) // its caller has left: it is not stored behind their back
 			continue
 		}
 		batch = append(batch, one)

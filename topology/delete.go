@@ -16,6 +16,7 @@ import (
 	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/exchange"
 	"github.com/rehop/rehop/internal/levels"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -219,8 +220,8 @@ func (v *visitor) counted(name string) (d depth, exists bool, err error) {
 	defer cancel()
 	took, err := ask.Visit(ctx, v.session, name, "rehop-delete")
 	switch refused, err := v.result(err); {
-	case context.Cause(v.ctx) != nil:
-		return d, false, fmt.Errorf("topology: look into queue %q: %w", name, context.Cause(v.ctx))
+	case v.ctx.Err() != nil:
+		return d, false, fmt.Errorf("topology: look into queue %q: %w", name, pause.Ended(v.ctx))
 	case err != nil: // not wrapped: there is no sense in another try at once
 		return d, false, rehop.WithClass(fmt.Errorf("topology: queue %q seems to be empty and does not answer a consumer, so nobody knows what it holds: %s", name, err.Error()), rehop.ClassTransient)
 	case refused != nil && ask.IsGone(refused):

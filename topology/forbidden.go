@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -58,7 +59,7 @@ func (c *caller) permitted(drift *Drift, roles []Role) error {
 	}
 	list, unseen := c.lacking(drift.Plan, user, roles)
 	if c.ctx.Err() != nil {
-		return context.Cause(c.ctx)
+		return pause.Ended(c.ctx)
 	}
 	drift.addPermissions(user, list, unseen)
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -47,7 +48,7 @@ func (c *caller) observe(d *declaration) (have observed, err error) {
 			}
 		}
 		if c.ctx.Err() != nil {
-			return observed{}, context.Cause(c.ctx)
+			return observed{}, pause.Ended(c.ctx)
 		}
 	}
 	have, err = c.look(d.plan.parts())
@@ -189,7 +190,7 @@ func askForBindings(ctx context.Context, api shows, d *declaration, have observe
 	limit, err := api.MaxQueues(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return observed{}, context.Cause(ctx)
+		return observed{}, pause.Ended(ctx)
 	case err != nil:
 		have.unseen = append(have.unseen, fmt.Sprintf("limits of the virtual host: %v", err))
 	default:
@@ -211,7 +212,7 @@ func (have *observed) ruled(ctx context.Context, api shows, p Plan) error {
 	rules, err := api.Rules(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return pause.Ended(ctx)
 	case err != nil:
 		have.unseen = append(have.unseen, fmt.Sprintf("policies of missing queues, and which of two policies says what: %v", err))
 	default:
@@ -252,7 +253,7 @@ func (have *observed) bound(ctx context.Context, api shows, p Plan) error {
 		return err
 	})
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return pause.Ended(ctx)
 	}
 	have.to, have.from = map[part][]management.Binding{}, map[string][]management.Binding{}
 	var about []string
@@ -308,7 +309,7 @@ func (have *observed) confirmed(ctx context.Context, api shows, d *declaration) 
 		}
 		switch {
 		case ctx.Err() != nil:
-			return Plan{}, context.Cause(ctx)
+			return Plan{}, pause.Ended(ctx)
 		case err != nil && !errors.Is(err, management.ErrNoQueue):
 			have.parts[one] = true // as far as is known
 			have.unseen = append(have.unseen, fmt.Sprintf("%s: %v", one, err))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // step is one call to the broker.
@@ -218,7 +219,7 @@ func (c *caller) pause(d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
+		return pause.Ended(c.ctx)
 	}
 }
 

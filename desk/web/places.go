@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // broker is what the page needs of a broker.
@@ -69,7 +70,7 @@ func (b *realBroker) alarm() *connection.BlockedError {
 }
 
 func (b *realBroker) answers(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the broker has not answered for %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, pause.Own(fmt.Errorf("the broker has not answered for %v", limit)))
 	defer cancel()
 	session, err := b.conn.Session(ctx, connection.Consume)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/rawurl"
 )
 
@@ -135,7 +136,7 @@ func (a *API) queue(ctx context.Context, name string) (Queue, error) {
 
 // get returns the answer to a question for a path of these parts.
 func (a *API) get(ctx context.Context, query string, parts ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, pause.Own(fmt.Errorf("no answer within %v", timeout)))
 	defer cancel()
 	u := *a.base
 	u.Path += "/api"
@@ -160,8 +161,8 @@ func (a *API) get(ctx context.Context, query string, parts ...string) ([]byte, e
 		if errors.As(err, &about) {
 			err = about.Err
 		}
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
+		if ctx.Err() != nil {
+			err = pause.Ended(ctx)
 		}
 		return nil, err
 	}

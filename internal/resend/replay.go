@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // Replay is the course of a replay: one letter first if a canary is wanted, then the
@@ -48,7 +50,7 @@ func (r Replay) Run(ctx context.Context) error {
 		}
 		pace.Wait(ctx)
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return pause.Ended(ctx)
 		}
 		some, more, err := r.Some(ctx, n)
 		pace.Left(some)
@@ -94,7 +96,7 @@ func Watch(ctx context.Context, long time.Duration, back func(ctx context.Contex
 		case <-over.C:
 			last = true
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return false, pause.Ended(ctx)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/repeats"
 )
 
@@ -62,7 +63,7 @@ var errNotSent = errors.New("not sent")
 func (b *bulk) do(ctx context.Context, a *action) error {
 	a.weight = int64(min(len(a.lines), b.cfg.Bytes)) // one that is larger goes alone
 	if err := b.bytes.Acquire(ctx, a.weight); err != nil {
-		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", errNotSent, pause.Ended(ctx))
 	}
 	a.done = make(chan error, 1)
 	b.mu.Lock()
@@ -89,9 +90,9 @@ func (b *bulk) do(ctx context.Context, a *action) error {
 	b.mu.Unlock()
 	if at >= 0 {
 		b.bytes.Release(a.weight)
-		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", errNotSent, pause.Ended(ctx))
 	}
-	return context.Cause(ctx)
+	return pause.Ended(ctx)
 }
 
 // run sends what waits until nothing does.

@@ -11,6 +11,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 )
@@ -141,6 +142,6 @@ func sleep(ctx context.Context, long time.Duration, last error) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w; last answer: %w", context.Cause(ctx), last)
+		return fmt.Errorf("%w; last answer: %w", pause.Ended(ctx), last)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
@@ -101,7 +102,7 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 		}
 	}
 	if ctx.Err() != nil {
-		return tried, false, context.Cause(ctx)
+		return tried, false, pause.Ended(ctx)
 	}
 	sent, err := r.publish(ctx, letters, messages)
 	if errDelete := r.delete(ctx, sent); errDelete != nil {
@@ -114,7 +115,7 @@ func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err err
 	case err != nil:
 		return tried, false, err
 	case ctx.Err() != nil:
-		return tried, false, context.Cause(ctx)
+		return tried, false, pause.Ended(ctx)
 	}
 	return tried, r.pages.more, nil
 }
