@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -20,6 +21,10 @@ import (
 
 // errElsewhere ends a session of a shard that another process is to handle.
 var errElsewhere = errors.New("consumer: another process is to handle the shard")
+
+// errHandedOver is the cause of a handler's ctx that ended because its shard goes to another process. It is an
+// ErrSessionLost, because the broker delivers the message again.
+var errHandedOver = fmt.Errorf("%w: %w", connection.ErrSessionLost, errElsewhere)
 
 // assigned says whether a queue is to be consumed here: a shard with a single active consumer may be
 // for other processes to handle. A nil *assigned is a queue that always is.

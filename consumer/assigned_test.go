@@ -224,6 +224,42 @@ func (p *process) share() (shares string) {
 	return shares
 }
 
+// A handler that has the time of a stop when its shard goes to another process is told so when that time is over.
+func TestAHandlerIsToldThatItsShardGoesToAnotherProcess(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := topology.Shards{Name: "bills", Count: 2, Type: w.orders.Type, SingleActiveConsumer: true}
+		w.declare(s)
+		var mu sync.Mutex
+		var causes []error
+		until := func(ctx context.Context, _ *consumer.Delivery) error {
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			causes = append(causes, context.Cause(ctx))
+			return ctx.Err()
+		}
+		first := w.process(s, until, func(c *consumer.Config) { c.DrainTimeout = time.Second })
+		time.Sleep(time.Minute)
+		for k := range 16 {
+			w.publishTo(s.Queue(fmt.Sprint("k", k)), fmt.Sprint("m", k), fmt.Sprint("k", k))
+		}
+		second := w.process(s, succeed)
+		time.Sleep(3 * time.Minute)
+		mu.Lock()
+		if len(causes) == 0 {
+			w.Error("no shard went to the other process while a handler ran")
+		}
+		for _, cause := range causes {
+			if !errors.Is(cause, connection.ErrSessionLost) || !strings.Contains(cause.Error(), "another process is to handle the shard") {
+				w.Errorf("the cause is %v, want that the shard goes to another process", cause)
+			}
+		}
+		mu.Unlock()
+		w.stopped(second.stop)
+		w.stopped(first.stop)
+	})
+}
+
 // Operators see which shards a process is to handle, and which it is second in line for.
 func TestOperatorsSeeTheShareOfAProcess(t *testing.T) {
 	onNewest(t, func(w *fixture) {

@@ -17,7 +17,9 @@ import (
 // Handler does the work for one message. ctx ends when the handler should
 // give up: at Config.HandlerTimeout, when the broker is about to take the message
 // away, when the session is lost, or when a stop has lasted for
-// Config.DrainTimeout; context.Cause says which. Up to Config.Concurrency handlers
+// Config.DrainTimeout; context.Cause says which. A session also ends by itself, such as where
+// another process is to handle the shard: handlers then have the same time as in a stop, and the
+// cause is connection.ErrSessionLost, because the broker delivers the message again. Up to Config.Concurrency handlers
 // run at a time.
 //
 // If the handler returns the error of ctx, or an error that wraps or quotes it, the consumer

@@ -203,9 +203,12 @@ func (s *session) drain() error {
 		grace = min(grace, r.timeout.LeaveLimit()/8)
 	}
 	hard := time.AfterFunc(grace, func() {
-		if s.why() == nil {
+		switch why := s.why(); {
+		case why == nil:
 			s.endWorking(ErrStopped)
-		} else {
+		case errors.Is(why, errElsewhere):
+			s.endWorking(errHandedOver)
+		default:
 			s.endWorking(connection.ErrSessionLost)
 		}
 	})

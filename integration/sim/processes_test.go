@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -555,10 +556,11 @@ func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, consumer.ErrHandlerTimeout) && !errors.Is(cause, consumer.ErrConsumerTimeout) {
 			due = time.Time{} // a lost session and a stop spend no attempt
 		}
-		// A session that the consumer ends itself has no reason beside. Its handlers are told when DrainTimeout is over, as where
+		// A session that the consumer ends itself has no reason beside, or that of a shard. Its handlers are told when DrainTimeout is over, as where
 		// a shard goes to another process, or when its queue is deleted. Its channel lives a while longer: the broker hears an ack.
-		cause, told := context.Cause(ctx), over.Load()                                                // nil: in this moment
-		alive := cause == connection.ErrSessionLost && (told == nil || time.Since(*told) < stopGrace) //nolint:errorlint // what wraps it has a reason
+		cause, told := context.Cause(ctx), over.Load()                                                                                            // nil: in this moment
+		itself := cause == connection.ErrSessionLost || cause != nil && strings.Contains(cause.Error(), "another process is to handle the shard") //nolint:errorlint // what wraps it has a reason
+		alive := itself && (told == nil || time.Since(*told) < stopGrace)
 		if errors.Is(cause, connection.ErrSessionLost) && !alive {
 			w.mu.Lock()
 			w.orphans[d] = true
