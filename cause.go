@@ -25,7 +25,7 @@ const (
 
 	// Causes of a publish that pass by themselves; the message can be published
 	// again then.
-	CauseUnreachable Cause = "unreachable" // there was no connection, or no room
+	CauseUnreachable Cause = "unreachable" // not sent: no connection, no room, or its ctx had ended
 	CauseBlocked     Cause = "blocked"     // the broker blocked publishers, short of memory or disk
 	CauseUnconfirmed Cause = "unconfirmed" // sent, and not answered: it may be in its queue
 )

@@ -29,7 +29,9 @@ import (
 //	blocked      *BlockedError     Producer's own Conn: the message can be
 //	unconfirmed  ErrUnconfirmed    published by itself when the broker is back
 //
-// "The first sink" is the first that does not fail.
+// "The first sink" is the first that does not fail. Once the ctx of Publish has ended no sink is
+// asked. A message that was not sent by then has the cause unreachable, although the broker may be
+// in reach: errors.Is with ctx.Err() tells.
 //
 // A sink may have more methods. The Producer finds them in the sink, or in a sink that it
 // wraps:
