@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -261,6 +262,41 @@ func TestAHandlerIsToldThatItsShardGoesToAnotherProcess(t *testing.T) {
 }
 
 // Operators see which shards a process is to handle, and which it is second in line for.
+// A handler that does not heed its ctx keeps its shard: the process that takes it would handle the message a second time.
+func TestAShardIsHandedOverWhenItsHandlersHaveReturned(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := topology.Shards{Name: "bills", Count: 2, Type: w.orders.Type, SingleActiveConsumer: true}
+		w.declare(s)
+		handled := &atomic.Int64{}
+		deaf := func(context.Context, *consumer.Delivery) error {
+			time.Sleep(40 * time.Second)
+			handled.Add(1)
+			return nil
+		}
+		first := w.process(s, deaf, func(c *consumer.Config) { c.DrainTimeout = time.Second })
+		time.Sleep(time.Minute)
+		const all = 16
+		for k := range all {
+			w.publishTo(s.Queue(fmt.Sprint("k", k)), fmt.Sprint("m", k), fmt.Sprint("k", k))
+		}
+		others := &atomic.Int64{}
+		second := w.process(s, func(context.Context, *consumer.Delivery) error { handled.Add(1); others.Add(1); return nil })
+		time.Sleep(10 * time.Minute)
+		for k := range all {
+			w.publishTo(s.Queue(fmt.Sprint("k", k)), fmt.Sprint("n", k), fmt.Sprint("k", k))
+		}
+		time.Sleep(10 * time.Minute)
+		if handled.Load() != 2*all {
+			w.Errorf("%d messages were handled, want each of %d once", handled.Load(), 2*all)
+		}
+		if others.Load() == 0 {
+			w.Error("no shard went to the other process")
+		}
+		w.stopped(second.stop)
+		w.stopped(first.stop)
+	})
+}
+
 func TestOperatorsSeeTheShareOfAProcess(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })

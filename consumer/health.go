@@ -167,7 +167,7 @@ func (h *health) consumesNothing(idle idleness, why error, now time.Time) (since
 // another socket is no fault unless handlers hold it up, until it is over.
 func (h *health) leavesSoon(why error) (over func()) {
 	began := time.Now()
-	if !errors.Is(why, errShares) && !errors.Is(why, errElsewhere) {
+	if !moves(why) {
 		h.consumesNothing(chosen, why, began)
 		return func() {}
 	}

@@ -30,6 +30,9 @@ var errNoSocket = fmt.Errorf("consumer: no socket of its own within %v", duratio
 // errShares ends a session that has shown that its queue harms no other.
 var errShares = errors.New("consumer: its queue shares the socket of the other queues of the Conn again")
 
+// moves reports whether a session ended by our own choice, for another socket or process to consume its queue.
+func moves(why error) bool { return errors.Is(why, errShares) || errors.Is(why, errElsewhere) }
+
 // faults are the internal errors that ended the socket which the consumers of a Conn share.
 type faults struct {
 	generation uint64    // of the latest socket that one has ended; an earlier one has counted

@@ -223,6 +223,9 @@ func (s *session) drain() error {
 	} else {
 		defer r.health.leavesSoon(why)()
 		left := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace, end)
+		if r.ordered() && moves(why) { // nobody waits, and others would handle the messages of handlers that have not returned
+			left.Stop()
+		}
 		defer left.Stop()
 		defer context.AfterFunc(r.stop, func() { // a stop has all of its time, whatever was going on
 			r.health.consumesNothing(lasts, errStopping, time.Now())

@@ -111,7 +111,7 @@ func (r *run) consume() error {
 			return err
 		}
 		told := r.noteEnd(e)
-		if errors.Is(err, errShares) || errors.Is(err, errElsewhere) {
+		if moves(err) {
 			pauses.Reset()
 			continue
 		}
