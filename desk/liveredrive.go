@@ -145,9 +145,10 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	if err == nil && r.progress.Matched == 0 {
 		r.warning = noMatch
 	}
+	missed := r.missed()
 	switch {
-	case err == nil && !r.redrive.Look.IsZero() && r.room.known > 0 && !r.limitReached():
-		r.leave(noted(r.left, fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(r.room.known, "letter"))))
+	case err == nil && !r.redrive.Look.IsZero() && missed > 0 && !r.limitReached():
+		r.leave(noted(r.left, fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(missed, "letter"))))
 	case err == nil && r.hand == nil: // there was none to take
 		r.leave(l.elsewhere(ctx))
 	case err == nil && r.elsewhere > 0:
@@ -156,8 +157,8 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		} else {
 			r.leave(noted(r.left, fmt.Sprintf("%s did not come, although the queue had counted them: other consumers may have taken them, or they have expired", count(r.elsewhere, "letter"))))
 		}
-	case err == nil && r.room.known > 0 && !r.limitReached():
-		r.leave(noted(r.left, fmt.Sprintf("%s that the redrive had seen did not come again: other consumers may have taken them, or they have expired", count(r.room.known, "letter"))))
+	case err == nil && missed > 0 && !r.limitReached():
+		r.leave(noted(r.left, fmt.Sprintf("%s that the redrive had seen did not come again: other consumers may have taken them, or they have expired", count(missed, "letter"))))
 	}
 	if n := len(r.skipped); n > 0 {
 		r.leave(noted(r.left, fmt.Sprintf("left out: %s like one that this redrive has sent or tried, with the same id, headers and body", count(n, "letter"))))

@@ -327,6 +327,20 @@ func (r *liveRedrive) stays(p *transfer) {
 	r.maybeSent[p.key] = cmp.Or(p.letter.Publishing.MessageId, p.letter.ID)
 }
 
+// missed returns how many letters that are known did not come. One that may have been sent is in the place of a letter
+// like it.
+func (r *liveRedrive) missed() int {
+	n := r.room.known
+	stay := map[string]int{}
+	for key := range r.maybeSent {
+		stay[digestOf(key)]++
+	}
+	for digest, alike := range stay {
+		n -= min(alike, r.room.alike[digest])
+	}
+	return n
+}
+
 // begins gives a letter that may have been sent, and is about to be sent again, a key of its own.
 func (r *liveRedrive) begins(p *transfer, e *entry) {
 	past := &r.book.past

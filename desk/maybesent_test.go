@@ -92,6 +92,25 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 	}
 }
 
+// Of two equal letters one was sent. The other one is in doubt for it, and is not missed too.
+func TestALetterInDoubtIsNotMissed(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead()
+		must(w.T, w.channel().Publish("", "orders.dlq", false, false, like("m-0")))
+		w.has("orders.dlq", 1)
+		list, err := w.live().Peek(w.Context(), 1)
+		must(w.T, err)
+		key := list.Letters[0].digest()
+		b, err := w.journal.begin(Redrive{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
+		must(w.T, err)
+		must(w.T, errors.Join(b.write(entry{Seen: []string{key, key}, Try: []string{key}}), b.write(entry{Sent: []string{key}}), b.file.Close(), b.release()))
+		p, err := w.live().Resume(w.Context(), "o-1", By{}, nil)
+		if err != nil || p.Done != 1 || p.MaybeSent != 1 || strings.Contains(p.Note, "did not come") {
+			w.Errorf("%v: %+v, want 1 sent, 1 in doubt and none that did not come", err, p)
+		}
+	})
+}
+
 func TestADecisionThatIsNoneIsRefused(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(1)...)
