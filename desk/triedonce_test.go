@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rehop/rehop/internal/pause"
@@ -48,7 +49,7 @@ func TestARefusedLetterIsTriedOnceByAResume(t *testing.T) {
 			_, err := letters.Replay(w.Context(), slowPublisher{}, store.Query{MessageIDs: []string{"m-0"}}, store.ReplayOptions{})
 			gaveBack <- err
 		}()
-		time.Sleep(time.Second)
+		synctest.Wait()
 		p, err := source.Resume(w.Context(), "mine", By{}, nil)
 		if err != nil || p.State != Done || p.Done != 1 || p.Failed != 1 || p.Matched != 2 {
 			w.Errorf("%v: %+v, want one sent and one refused", err, p)
