@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -95,7 +95,7 @@ func (w written) newcomers(old written, b binding) (names []string, all, same bo
 			continue
 		}
 		kind := old.kinds[b.from()]
-		equal := kind == "fanout" || n.RoutingKey == b.RoutingKey && maps.EqualFunc(n.Arguments, b.Arguments, func(x, y any) bool { return fmt.Sprint(x) == fmt.Sprint(y) })
+		equal := kind == "fanout" || n.RoutingKey == b.RoutingKey && reflect.DeepEqual(n.Arguments, b.Arguments)
 		same = same || equal
 		isNew := !slices.ContainsFunc(old.bindings, func(o binding) bool { return o.String() == n.String() })
 		if isNew && (equal || meet(kind, n.RoutingKey, b.RoutingKey)) {

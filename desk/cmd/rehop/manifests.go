@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -90,9 +89,7 @@ func manifests(definitions []byte, at reference) (manifestList, error) {
 		Arguments                              map[string]any
 	}
 	var file struct{ Exchanges, Queues, Bindings []part }
-	d := json.NewDecoder(bytes.NewReader(definitions))
-	d.UseNumber() // a time in milliseconds stays an integer
-	if err := d.Decode(&file); err != nil {
+	if err := decode(definitions, &file); err != nil {
 		return manifestList{}, err
 	}
 	list := manifestList{APIVersion: "v1", Kind: "List", Items: []manifest{}}

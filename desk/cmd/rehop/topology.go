@@ -193,9 +193,7 @@ func partsOf(p topology.Plan) (all parts, err error) {
 	if err != nil {
 		return all, err
 	}
-	read := json.NewDecoder(bytes.NewReader(text))
-	read.UseNumber() // a time in milliseconds stays an integer
-	if err := read.Decode(&file); err != nil {
+	if err := decode(text, &file); err != nil {
 		return all, err
 	}
 	all = parts{Exchanges: []plannedExchange{}, Queues: orEmpty(file.Queues), Bindings: orEmpty(file.Bindings)}

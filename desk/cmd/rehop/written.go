@@ -51,13 +51,18 @@ func (a *app) written(name, version string) (w written, err error) {
 	return w, err
 }
 
+// decode reads JSON. A number keeps its digits: a float64 would hold neither each id nor each time in milliseconds.
+func decode(text []byte, into any) error {
+	read := json.NewDecoder(bytes.NewReader(text))
+	read.UseNumber()
+	return read.Decode(into)
+}
+
 // withOthers adds queues and exchanges to a file of definitions. Of what others declare, only
 // the names are compared.
 func withOthers(file []byte, vhost string, others []topology.Difference) ([]byte, error) {
 	var all map[string]any
-	read := json.NewDecoder(bytes.NewReader(file))
-	read.UseNumber()
-	if err := read.Decode(&all); err != nil {
+	if err := decode(file, &all); err != nil {
 		return nil, err
 	}
 	for _, d := range others {
@@ -93,7 +98,7 @@ func (w *written) readParts() error {
 			Arguments map[string]any
 		}
 	}
-	if err := json.Unmarshal(w.file, &parts); err != nil {
+	if err := decode(w.file, &parts); err != nil {
 		return err
 	}
 	w.bindings, w.kinds, w.deadTo = parts.Bindings, map[part]string{}, map[string]string{}
