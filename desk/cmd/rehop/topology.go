@@ -373,7 +373,8 @@ Exit codes, of which the first that fits counts:
   3  something is missing, differs, is overridden or is forbidden
   1  there is no connection; or a management API was given, or --role, and something could
      not be looked at, topic permissions among it: the lines with ? say what, and why. With
-     --definitions only the lines that --role adds count
+     --definitions only the lines that --role adds count. Without all of these: the broker
+     refused a look at a queue or exchange, or with --by-declaring its form
   0  nothing of that: extra parts, defects of the broker and what is weak are printed, and
      without a management API the lines with ? say what AMQP does not show
 
@@ -472,5 +473,13 @@ func (a *app) drift(c *cobra.Command, definitions, user string, roles []topology
 		drift, err = topology.VerifyAs(c.Context(), conn, roles, specs...)
 	}
 	asked := len(roles) > 0 || os.Getenv("AMQP_MANAGEMENT_URL") != "" // of the flag and the file too
-	return drift, conn.Server().Version, asked && len(drift.Unseen) > 0, err
+	blind = asked && len(drift.Unseen) > 0 || slices.ContainsFunc(drift.Unseen, isOfPart)
+	return drift, conn.Server().Version, blind, err
+}
+
+// isOfPart reports whether a line of what was not looked at says that the broker refused a look at one queue or exchange, or its form.
+// What AMQP shows nobody has other lines.
+func isOfPart(unseen string) bool {
+	unseen = strings.TrimPrefix(unseen, "form of ")
+	return strings.HasPrefix(unseen, "queue ") || strings.HasPrefix(unseen, "exchange ")
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/topology"
 )
@@ -146,6 +148,28 @@ func TestATopologyIsReviewed(t *testing.T) {
 	s.prints("no difference in what was looked at", "? arguments, bindings")
 	s.run(exitDone, "topology", "verify", file, "--by-declaring")
 	s.prints("no difference in what was looked at", "? bindings, policies and limits")
+	conn, err := amqp.Dial(s.url)
+	must(t, err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	must(t, err)
+	_, err = ch.QueueDeclare("lost", false, false, true, false, nil) // AMQP shows it to this connection alone
+	must(t, err)
+	text7, err := topology.MarshalSpecs(topology.DeadLetterQueue{Name: "lost"})
+	must(t, err)
+	locked := write("lost.json", text7)
+	s.run(exitFailed, "topology", "verify", locked)
+	s.prints("no difference in what was looked at", `? queue "lost": `, "not all that was asked for could be looked at")
+	for line, want := range map[string]bool{ // of users with few permissions
+		`exchange "shop": ACCESS_REFUSED - configure access to exchange 'shop' in vhost '/' refused for user 'shopper': it may not exist`:              true,
+		`form of queue "bills": ACCESS_REFUSED - configure access to queue 'bills' in vhost '/' refused for user 'shopper'`:                            true,
+		`arguments of queue "theirs", which messages are delayed to: others declare it`:                                                                false,
+		`lifetime and alternate of exchange "x": its kind x-y is that of a plugin, and a broker of 3.x that has it no longer would end the connection`: false,
+	} {
+		if isOfPart(line) != want {
+			t.Errorf("%s: %v, want %v", line, !want, want)
+		}
+	}
 	away := "http://guest:guest@127.0.0.1:1"
 	for _, tt := range []struct {
 		rule string
