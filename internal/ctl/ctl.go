@@ -107,5 +107,8 @@ func Unbind(vhost, source, kind, destination, key string, withArguments bool) st
 		return fmt.Sprintf("%s shows its properties_key, and %s deletes it (with each %% of that key as %%25)", API("GET", "", path...), API("DELETE", "", append(path, "PROPERTIES_KEY")...))
 	}
 	key = strings.ReplaceAll(url.QueryEscape(key), "~", "%7E") // as the broker writes it (3.10, 4.0 and 4.3)
+	if strings.Trim(key, ".") == "" {                          // curl takes . and .. for steps in a path
+		key = strings.ReplaceAll(key, ".", "%2E")
+	}
 	return API("DELETE", "", append(path, cmp.Or(key, "~"))...)
 }

@@ -77,6 +77,9 @@ func TestAPI(t *testing.T) {
 		`curl -u USER -X DELETE 'http://HOST:15672/api/exchanges/eu/{a,b%2Cc%7B1%7D,%5B1-2%5D}'`:                                        ctl.APIs("DELETE", []string{"a", "b,c{1}", "[1-2]"}, "exchanges", "eu"),
 		"curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/shop/q/orders/order.%2523+%257E":                                   ctl.Unbind("/", "shop", "queue", "orders", "order.# ~", false),
 		"curl -u USER -X DELETE 'http://HOST:15672/api/bindings/eu/e/shop/e/sms.lanes/~'":                                               ctl.Unbind("eu", "shop", "exchange", "sms.lanes", "", false),
+		"curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/shop/q/orders/%252E":                                               ctl.Unbind("/", "shop", "queue", "orders", ".", false),
+		"curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/shop/q/orders/%252E%252E":                                          ctl.Unbind("/", "shop", "queue", "orders", "..", false),
+		"curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/shop/q/orders/a..b":                                                ctl.Unbind("/", "shop", "queue", "orders", "a..b", false),
 		"curl -u USER -X GET http://HOST:15672/api/bindings/eu/e/shop/q/orders shows its properties_key, and curl -u USER -X DELETE http://HOST:15672/api/bindings/eu/e/shop/q/orders/PROPERTIES_KEY deletes it (with each % of that key as %25)": ctl.Unbind("eu", "shop", "queue", "orders", "", true),
 	} {
 		if got != want {
