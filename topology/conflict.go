@@ -53,6 +53,7 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 		emptied = plannedQueue{Owner: q.Name, role: workRole}.emptied(vhost)
 	}
 	again := fmt.Sprintf("%s; then delete it (%s) and declare again", emptied, deleteQueue(vhost, q.Name))
+	anew := again + bindAgain
 	spec := "WorkQueue"
 	if w != nil {
 		spec, _ = w.spec()
@@ -68,13 +69,13 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 	case q.role == letterRole, q.role == levelRole: // the names follow from others
 		e.Advice = again
 	case e.Argument == "x-queue-type" && q.role == workRole && isOfType(q.Args, have):
-		e.Advice = fmt.Sprintf("set %s.Type to %q; or, to have type %s, %s; or choose another %s.Name", spec, e.Have, e.Want, again, spec)
+		e.Advice = fmt.Sprintf("set %s.Type to %q; or, to have type %s, %s; or choose another %s.Name", spec, e.Have, e.Want, anew, spec)
 	case e.Argument == "x-dead-letter-exchange" && q.role == workRole && spec == "WorkQueue":
-		e.Advice = "others have declared it: set WorkQueue.Existing, which leaves it as it is; or " + again + "; or choose another WorkQueue.Name"
+		e.Advice = "others have declared it: set WorkQueue.Existing, which leaves it as it is; or " + anew + "; or choose another WorkQueue.Name"
 	case q.role == workRole:
-		e.Advice = again + "; or choose another " + spec + ".Name"
+		e.Advice = anew + "; or choose another " + spec + ".Name"
 	default:
-		e.Advice = again + "; or choose another name"
+		e.Advice = anew + "; or choose another name"
 	}
 	return e
 }
@@ -87,9 +88,9 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 func (q plannedQueue) emptied(vhost string) string {
 	switch q.role {
 	case workRole:
-		return fmt.Sprintf("stop what publishes to %q, %s, when no message is delayed to it by its name any more", q.Owner, ctl.Consumed(vhost, q.Owner))
+		return fmt.Sprintf("stop what publishes to %q%s, %s, when no message is delayed to it by its name any more", q.Owner, byBindings, ctl.Consumed(vhost, q.Owner))
 	case waitRole:
-		return fmt.Sprintf("stop what publishes to %q, %s", q.Owner, ctl.Consumed(vhost, q.Owner))
+		return fmt.Sprintf("stop what publishes to %q%s, %s", q.Owner, byBindings, ctl.Consumed(vhost, q.Owner))
 	case letterRole:
 		return fmt.Sprintf("stop the consumers whose dead letters come here, and those of this queue; send its letters back (%s), "+
 			"or take them out (%s) until %s brings them back; wait until it is empty (%s)", ctl.Rehop("dlq send --all", vhost, q.Name),
@@ -97,8 +98,14 @@ func (q plannedQueue) emptied(vhost string) string {
 	case levelRole:
 		return fmt.Sprintf("stop what publishes with a delay, and wait until no delayed message is left (%s)", ctl.Empty(vhost, "each queue of the delays"))
 	}
-	return "stop what publishes to it, let its consumers empty it, and stop them"
+	return "stop what publishes to it" + byBindings + ", let its consumers empty it, and stop them"
 }
+
+// Only the owner of a binding may know it, so remedies name none.
+const (
+	byBindings = " and to the exchanges that it is bound to"
+	bindAgain  = ", then bind it again where others had bound it"
+)
 
 // isOfType reports whether a queue is what we declare as one of its type.
 func isOfType(want, have amqp.Table) bool {
@@ -196,15 +203,15 @@ func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) 
 	switch {
 	case kind == "exchange" && argument == "alternate-exchange" && want != none && strings.HasSuffix(name, lanesSuffix): // one of the user wants none
 		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
-			"choose another Lanes.Name; or stop what publishes to it, let the lanes and their waits run empty, delete it (%s) and declare again", deleteExchange(vhost, name))
+			"choose another Lanes.Name; or stop what publishes to it%s, let the lanes and their waits run empty, delete it (%s) and declare again%s", byBindings, deleteExchange(vhost, name), bindAgain)
 	case kind == "exchange" && isWiring(name): // what ends its wait meanwhile would become a dead letter
 		owner, _ := wiringOf(name)
 		e.Advice = fmt.Sprintf("%s; then delete it (%s) and declare again", plannedQueue{Owner: owner, role: workRole}.emptied(vhost), deleteExchange(vhost, name))
 	case kind == "exchange":
-		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it, delete it (%s) and declare again, then bind again what others had bound to it; or choose another name",
-			deleteExchange(vhost, name))
+		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it%s, delete it (%s) and declare again%s, and what they had bound to it; or choose another name",
+			byBindings, deleteExchange(vhost, name), bindAgain)
 	default:
-		e.Advice = fmt.Sprintf("stop what publishes to it, let its consumers empty it, and its waits if it has some, stop them, delete it (%s) and declare again; or choose another name", deleteQueue(vhost, name))
+		e.Advice = fmt.Sprintf("stop what publishes to it%s, let its consumers empty it, and its waits if it has some, stop them, delete it (%s) and declare again%s; or choose another name", byBindings, deleteQueue(vhost, name), bindAgain)
 	}
 	return e
 }

@@ -774,7 +774,7 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 			o.queues[name] = management.Form{Name: name, Durable: true, Queue: management.Queue{Type: "quorum", Arguments: args}}
 		}
 	}
-	const waits = `stop what publishes to "orders", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
+	const waits = `stop what publishes to "orders" and to the exchanges that it is bound to, let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
 		`(rabbitmqctl list_queues name messages: 0 for "orders" and each "orders.wait.*", twice, 10 s apart), and stop them`
 	w := WorkQueue{Name: "orders", Waits: minute}
 	of := func(former Spec, names ...string) func(observed) {
@@ -814,7 +814,7 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 		remedy string
 	}{
 		{"a shard of a larger Count", Shards{Name: "bills", Count: 2}, of(Shards{Name: "bills", Count: 3}, "bills.02"), part{"queue", "bills.02"},
-			`consume the larger Count until the shards from number 2 on and their waits are empty: stop what publishes to "bills.02", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
+			`consume the larger Count until the shards from number 2 on and their waits are empty: stop what publishes to "bills.02" and to the exchanges that it is bound to, let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
 				`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02`},
 		{"a wait of a shard of a larger Count", Shards{Name: "bills", Count: 2}, of(Shards{Name: "bills", Count: 3, Waits: minute}, "bills.02", "bills.02.wait.1"), part{"queue", "bills.02.wait.1"},
 			`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02.wait.1`},
@@ -870,7 +870,7 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 				"or take them out (rehop dlq drop --all --copy letters.jsonl orders.dlq) until rehop dlq import orders.dlq letters.jsonl brings them back; " +
 				`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "orders.dlq", twice, 10 s apart); then delete it (rabbitmqctl delete_queue orders.dlq) and declare again`},
 		{"a work queue in the place of a wait by carry", carried(time.Minute), of(WorkQueue{Name: "orders.wait.1"}, "orders.wait.1"), part{"queue", "orders.wait.1"},
-			`give one of the two work queues another name; or, if nothing uses it any more, stop what publishes to "orders.wait.1", let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
+			`give one of the two work queues another name; or, if nothing uses it any more, stop what publishes to "orders.wait.1" and to the exchanges that it is bound to, let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
 				`(rabbitmqctl list_queues name messages: 0 for "orders.wait.1" and each "orders.wait.1.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; ` +
 				"then delete it (rabbitmqctl delete_queue orders.wait.1) and declare again"},
 		{"an exchange between a work queue and its waits", w, func(o observed) {

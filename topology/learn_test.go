@@ -29,7 +29,7 @@ func TestConflictSaysWhatDiffersAndWhatToDo(t *testing.T) {
 			spec                       topology.Spec
 			argument, want, have, says string
 		}{
-			{"another queue type", topology.WorkQueue{Name: "typed"}, "x-queue-type", "quorum", "classic", `set WorkQueue.Type to "classic"; or, to have type quorum, stop what publishes to "typed", let its consumers empty it and its waits`},
+			{"another queue type", topology.WorkQueue{Name: "typed"}, "x-queue-type", "quorum", "classic", `set WorkQueue.Type to "classic"; or, to have type quorum, stop what publishes to "typed" and to the exchanges that it is bound to, let its consumers empty it and its waits`},
 			{"lanes of another queue type", lanes("a", "b"), "x-queue-type", "quorum", "classic", `set Lanes.Type to "classic"`},
 			{"a lane's queue that others have declared", others, "x-dead-letter-exchange", "theirs.a.rehop.dlx", "theirs.letters", `stop what publishes to "theirs.a"`},
 			{"single active consumer", topology.WorkQueue{Name: "typed", Type: topology.Classic, SingleActiveConsumer: true}, "x-single-active-consumer", "true", "none", `delete_queue typed`},

@@ -90,8 +90,8 @@ func of(w topology.WorkQueue, change func(*topology.WorkQueue)) topology.WorkQue
 // TestOldFormPolicy, TestAQueueFromBefore43WithASingleActiveConsumer and TestDeadLettersByPolicy; the command for leaders,
 // by TestLeadersOfShards. An upgrade is not run.
 var remedies = map[string]remedy{
-	"a work queue of another type":       replaced(of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic }), "queue-type", `to have type quorum, stop what publishes to "orders", let its consumers empty it and its waits`),
-	"a work queue with another argument": replaced(of(orders, func(w *topology.WorkQueue) { w.SingleActiveConsumer = true }), "queue-arguments", `stop what publishes to "orders", let its consumers empty it and its waits`),
+	"a work queue of another type":       replaced(of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic }), "queue-type", `to have type quorum, stop what publishes to "orders" and to the exchanges that it is bound to, let its consumers empty it and its waits`),
+	"a work queue with another argument": replaced(of(orders, func(w *topology.WorkQueue) { w.SingleActiveConsumer = true }), "queue-arguments", `stop what publishes to "orders" and to the exchanges that it is bound to, let its consumers empty it and its waits`),
 	"the other type is meant": {code: "queue-type", says: `set WorkQueue.Type to "classic"`, want: alone,
 		before: func(r *repair) {
 			classic := of(orders, func(w *topology.WorkQueue) { w.Type = topology.Classic })
@@ -116,7 +116,7 @@ var remedies = map[string]remedy{
 			r.declare(r.want...)
 			r.consume(theirs)
 		}},
-	"a work queue that does not last": {code: "queue-lifetime", says: "stop what publishes to it, let its consumers empty it, and its waits if it has some, stop them, delete it", want: alone,
+	"a work queue that does not last": {code: "queue-lifetime", says: "stop what publishes to it and to the exchanges that it is bound to, let its consumers empty it, and its waits if it has some, stop them, delete it", want: alone,
 		before: func(r *repair) {
 			r.declare(alone...)
 			r.must(http.MethodDelete, "queues/"+r.path()+"/orders", nil)

@@ -47,6 +47,10 @@ func (b binding) to() part { return part{b.DestinationType, b.Destination} }
 
 func (b binding) from() part { return part{"exchange", b.Source} }
 
+func (b binding) isOfPublishers() bool {
+	return !strings.Contains(b.Source, ".rehop.") && !levels.Is(b.Source)
+}
+
 // unbinding is the command that takes a binding away.
 func (b binding) unbinding(vhost string) string {
 	return ctl.Unbind(vhost, b.Source, b.DestinationType, b.Destination, b.RoutingKey, len(b.Arguments) > 0)

@@ -242,8 +242,11 @@ func inWords(d topology.Difference, old, next written, vhost string) topology.Di
 		default:
 			d.Effect = "it is new, and empty"
 		}
-	case d.Class == topology.DriftDiffers && d.Kind == "queue" && next.has(d.Name):
-		if from := old.deadLetteredTo(d.Name); len(from) > 0 {
+	case d.Class == topology.DriftDiffers:
+		if to := old.bindingsTo(part{d.Kind, d.Name}); len(to) > 0 {
+			d.Remedy += ". OLD binds it to " + sourcesText(to)
+		}
+		if from := old.deadLetteredTo(d.Name); len(from) > 0 && d.Kind == "queue" && next.has(d.Name) {
 			d.Remedy += fmt.Sprintf(". Before it is deleted, stop the consumers of %s too, whose dead letters come to it", quoted(from))
 		}
 	case d.Class == topology.DriftExtra && d.Kind == "binding":

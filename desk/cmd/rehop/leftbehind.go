@@ -225,10 +225,10 @@ func (g *group) findWays(old, next written, goes, differs map[part]bool) {
 	g.stops = unique(g.stops)
 }
 
-// stopped returns the bindings by which publishers reach a group in which something has to stop. Failed and delayed messages come by others.
+// stopped returns the bindings by which publishers reach a group in which something has to stop.
 func (g group) stopped() (ways []binding) {
 	for _, b := range g.unbind {
-		if len(g.stops) > 0 && !strings.Contains(b.Source, ".rehop.") && !levels.Is(b.Source) {
+		if len(g.stops) > 0 && b.isOfPublishers() {
 			ways = append(ways, b)
 		}
 	}
@@ -352,10 +352,7 @@ func handedOver(old, next written) (list []topology.Difference) {
 			continue
 		}
 		form := old.kinds[p]
-		to := slices.DeleteFunc(slices.Clone(old.bindings), func(b binding) bool {
-			return b.to() != p || levels.Is(b.Source) || strings.Contains(b.Source, ".rehop.")
-		})
-		if len(to) > 0 {
+		if to := old.bindingsTo(p); len(to) > 0 {
 			form += ", bound to " + sourcesText(to)
 		}
 		list = append(list, topology.Difference{Code: topology.DriftCode(p.kind + "-extra"), Class: topology.DriftExtra, Kind: "declaration of", Name: p.name, Expected: byOthers, Found: form,

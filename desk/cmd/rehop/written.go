@@ -166,6 +166,11 @@ func (w written) binding(d topology.Difference) *binding {
 	return &w.bindings[at]
 }
 
+// bindingsTo returns the bindings by which publishers reach a part. Failed and delayed messages come by others.
+func (w written) bindingsTo(p part) []binding {
+	return slices.DeleteFunc(slices.Clone(w.bindings), func(b binding) bool { return b.to() != p || !b.isOfPublishers() })
+}
+
 // deadLetteredTo returns the work queues whose dead letters come to a queue.
 func (w written) deadLetteredTo(queue string) (names []string) {
 	for _, s := range w.specs {
