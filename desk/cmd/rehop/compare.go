@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -71,7 +72,7 @@ type change struct {
 	Differences []topology.Difference `json:"differences"` // Found is what OLD has, and Expected what NEW has
 	Engines     []engineChange        `json:"engines"`
 	Attempts    []attemptsChange      `json:"attempts"`
-	Notes       []string              `json:"notes"` // of NEW that OLD does not have
+	Notes       []string              `json:"notes"` // of NEW that OLD does not have, and of what consumers do otherwise
 	Stops       bool                  `json:"stops"` // something has to stop before NEW can be declared
 }
 
@@ -86,6 +87,7 @@ type engineChange struct {
 
 // attemptsChange is a specification of both whose messages are attempted more or less often.
 type attemptsChange struct {
+	Kind   string `json:"kind"` // of the specification
 	Name   string `json:"name"`
 	Old    int    `json:"old"`
 	New    int    `json:"new"`
@@ -175,19 +177,54 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 			}
 		}
 	}
-	was, now := old.attemptsOf(), next.attemptsOf()
-	for _, name := range sortedKeys(now) {
-		if n, ok := was[name]; ok && n != now[name] {
-			c.Attempts = append(c.Attempts, attemptsChange{name, n, now[name], attemptsEffect(n, now[name])})
-		}
-	}
 	for _, note := range drift.Plan.Notes {
 		if !slices.Contains(old.plan.Notes, note) {
 			c.Notes = append(c.Notes, note)
 		}
 	}
+	c.addConsumers(old, next)
 	c.Stops = slices.ContainsFunc(c.Differences, func(d topology.Difference) bool { return d.Class == topology.DriftDiffers })
 	return c, nil
+}
+
+// addConsumers adds what consumers of NEW do otherwise, although no part of the topology says so.
+func (c *change) addConsumers(old, next written) {
+	for _, s := range next.specs {
+		kind, name := next.nameOf(s)
+		before, after := workQueues(old.spec(kind, name)), workQueues(s)
+		if len(before) == 0 || len(after) == 0 {
+			continue
+		}
+		was, now := before[0], after[0] // the others have the same
+		if was, now := len(was.Waits)+1, len(now.Waits)+1; was != now {
+			c.Attempts = append(c.Attempts, attemptsChange{kind, name, was, now, attemptsEffect(was, now)})
+		}
+		note := func(what, was, now, why string) {
+			if was != now {
+				c.Notes = append(c.Notes, fmt.Sprintf("%s %s: %s is %s, and %s in OLD: %s", kind, name, what, now, was, why))
+			}
+		}
+		effect := "a queue that exists keeps its own"
+		switch isNew := next.plan.Version.AtLeast(4, 3); {
+		case isNew && now.Type == topology.Classic:
+			effect = "a classic queue of broker 4.3 has none"
+		case isNew:
+			effect = "the broker takes a message away from a handler of NEW that has it for so long"
+		}
+		note("consumer_timeout", timeoutText(was.ConsumerTimeout), timeoutText(now.ConsumerTimeout), effect)
+		if was.Existing && now.Existing {
+			const theirs = "others declare the queue, and it keeps its form"
+			note("type", string(cmp.Or(was.Type, topology.Quorum)), string(cmp.Or(now.Type, topology.Quorum)), theirs)
+			note("single_active_consumer", strconv.FormatBool(was.SingleActiveConsumer), strconv.FormatBool(now.SingleActiveConsumer), theirs)
+		}
+	}
+}
+
+func timeoutText(d time.Duration) string {
+	if d == 0 {
+		return "that of the broker"
+	}
+	return d.String()
 }
 
 // attemptsEffect says what becomes of messages that fail with consumers of NEW.
@@ -333,7 +370,7 @@ func (c change) String() string {
 			[2]string{"effect", e.Effect + ". What waits comes back as before"}, [2]string{"to do", "nothing stops: programs of OLD and NEW run side by side"})
 	}
 	for _, a := range c.Attempts {
-		say(fmt.Sprintf("~ attempts of %s", a.Name), [2]string{"OLD", strconv.Itoa(a.Old)}, [2]string{"NEW", strconv.Itoa(a.New)}, [2]string{"effect", a.Effect},
+		say(fmt.Sprintf("~ attempts of %s %s", a.Kind, a.Name), [2]string{"OLD", strconv.Itoa(a.Old)}, [2]string{"NEW", strconv.Itoa(a.New)}, [2]string{"effect", a.Effect},
 			[2]string{"to do", "nothing stops: programs of OLD and NEW run side by side"})
 	}
 	for _, note := range c.Notes {

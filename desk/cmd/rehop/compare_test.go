@@ -60,6 +60,16 @@ func TestAChangeIsTold(t *testing.T) {
 		l.Name = name
 		return l
 	}
+	longer := func(l topology.Lanes) topology.Lanes {
+		l.Waits = delay.Schedule{time.Minute, time.Hour}
+		return l
+	}
+	timeout := func(d time.Duration) topology.WorkQueue {
+		return work(func(w *topology.WorkQueue) { w.ConsumerTimeout = d })
+	}
+	theirs := func(t topology.QueueType, single bool) topology.WorkQueue {
+		return work(func(w *topology.WorkQueue) { w.Existing, w.Type, w.SingleActiveConsumer = true, t, single })
+	}
 	own := func(l topology.Lanes) topology.Lanes {
 		l.Lanes[1].Bindings = bound("shop", l.Lanes[1].Name)
 		return l
@@ -207,11 +217,23 @@ func TestAChangeIsTold(t *testing.T) {
 		{"what takes dead letters of what goes, and cannot stay bound: both go before", "4.3", []topology.Spec{kind("a", "direct"), shop, orders("orders"), topology.WorkQueue{Name: "orders.dlq", Waits: minute, Bindings: bound("a", "k")}}, []topology.Spec{kind("a", ""), shop},
 			[]string{"- queue orders (", `before exchange "a" is deleted, see ~, let its consumers`, "- queue orders.dlq (", `before exchange "a" is deleted, see ~, let its consumers`}, "keep "},
 		{"fewer attempts", "4.3", []topology.Spec{work(func(w *topology.WorkQueue) { w.Waits = delay.Schedule{time.Minute, time.Hour} })}, []topology.Spec{plain},
-			[]string{"~ attempts of orders", "OLD:     3", "NEW:     2", "a message whose attempt 2 or a later one fails with consumers of NEW is dead-lettered"}, ""},
+			[]string{"~ attempts of queue orders", "OLD:     3", "NEW:     2", "a message whose attempt 2 or a later one fails with consumers of NEW is dead-lettered"}, ""},
 		{"one attempt", "4.3", []topology.Spec{plain}, []topology.Spec{work(func(w *topology.WorkQueue) { w.Waits = nil })},
-			[]string{"~ attempts of orders", "OLD:     2", "NEW:     1", "without waits a failure goes straight to the dead-letter queue"}, ""},
+			[]string{"~ attempts of queue orders", "OLD:     2", "NEW:     1", "without waits a failure goes straight to the dead-letter queue"}, ""},
 		{"more attempts", "4.3", []topology.Spec{shards(2)}, []topology.Spec{topology.Shards{Name: "bills", Count: 2, Waits: delay.Default()}},
-			[]string{"~ attempts of bills", "OLD:     2", "NEW:     5", "a message that fails with consumers of NEW is attempted up to 5 times, also one that OLD has attempted"}, ""},
+			[]string{"~ attempts of shards bills", "OLD:     2", "NEW:     5", "a message that fails with consumers of NEW is attempted up to 5 times, also one that OLD has attempted"}, ""},
+		{"a work queue beside lanes of its name keeps its attempts", "4.3", []topology.Spec{shop, plain, named("orders", lanes("vip", "bulk"))}, []topology.Spec{shop, plain, longer(named("orders", lanes("vip", "bulk")))},
+			[]string{"~ attempts of lanes orders", "OLD:     2", "NEW:     3", "1 with other attempts"}, "attempts of queue"},
+		{"consumers ask for another timeout", "4.3", []topology.Spec{timeout(30 * time.Minute)}, []topology.Spec{timeout(time.Minute)},
+			[]string{"note queue orders: consumer_timeout is 1m0s, and 30m0s in OLD: the broker takes a message away from a handler of NEW that has it for so long", "nothing has to stop"}, ""},
+		{"consumers ask for no timeout any more", "4.3", []topology.Spec{timeout(30 * time.Minute)}, []topology.Spec{plain},
+			[]string{"note queue orders: consumer_timeout is that of the broker, and 30m0s in OLD"}, ""},
+		{"a queue keeps its timeout", "4.0", []topology.Spec{plain}, []topology.Spec{timeout(time.Minute)},
+			[]string{"note queue orders: consumer_timeout is 1m0s, and that of the broker in OLD: a queue that exists keeps its own"}, ""},
+		{"a classic queue of 4.3 has no timeout", "4.3", []topology.Spec{work(func(w *topology.WorkQueue) { w.Type = topology.Classic })}, []topology.Spec{work(func(w *topology.WorkQueue) { w.Type, w.ConsumerTimeout = topology.Classic, time.Minute })},
+			[]string{"note queue orders: consumer_timeout is 1m0s, and that of the broker in OLD: a classic queue of broker 4.3 has none"}, ""},
+		{"what the specification says of a queue of others", "4.3", []topology.Spec{theirs(topology.Quorum, false)}, []topology.Spec{theirs(topology.Classic, true)},
+			[]string{"note queue orders: type is classic, and quorum in OLD: others declare the queue, and it keeps its form", "note queue orders: single_active_consumer is true, and false in OLD: others declare"}, ""},
 		{"a key that moves to another queue that is kept", "4.3", []topology.Spec{shop, orders("orders"), plainMails}, []topology.Spec{shop, plain, topology.WorkQueue{Name: "mails", Waits: minute, Bindings: bound("shop", "order.#")}},
 			[]string{"- binding shop --order.#--> orders", `each message reaches both "orders" and "mails" until it is unbound`, "unbind it when NEW is declared and no program of OLD runs: curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/shop/q/orders/order.%2523"}, ""},
 		{"a binding that goes stays", "4.3", []topology.Spec{topology.Exchange{Name: "shop"}, work(func(w *topology.WorkQueue) { w.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "a"}} })},
@@ -276,6 +298,7 @@ func TestAChangeIsTold(t *testing.T) {
 	if len(c.Engines) != 1 || c.Engines[0].Old != topology.EngineNack || c.Engines[0].New != topology.EngineRepublish || c.Stops || c.Differences == nil || c.Notes == nil {
 		t.Errorf("%s", s.out)
 	}
+	s.run(exitDone, "topology", "compare", write(theirs("", false)), write(theirs(topology.Quorum, false)), "--broker", "4.3")
 	s.run(exitDone, "topology", "compare", write(plain), write(plain), "--broker", "4.3", "-o", "json")
 	must(t, json.Unmarshal([]byte(s.out), &c))
 	if !c.isNone() || slices.Contains(strings.Fields(s.out), "null") {

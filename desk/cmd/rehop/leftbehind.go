@@ -62,7 +62,7 @@ func (w written) groups(next written, differs map[part]bool) (list []group, goes
 			continue
 		}
 		g.kind, g.name = w.nameOf(specs[i])
-		g.shrinks = g.kind == "shards" && next.hasSpec(g.kind, g.name)
+		g.shrinks = g.kind == "shards" && next.spec(g.kind, g.name) != nil
 		g.sort(w, differs)
 		g.findWays(w, next, goes, differs)
 		list = append(list, g)
@@ -158,12 +158,16 @@ func (w written) nameOf(s topology.Spec) (kind, name string) {
 	return "exchange", s.(topology.Exchange).Name
 }
 
-// hasSpec reports whether a file has a specification of a kind and name.
-func (w written) hasSpec(kind, name string) bool {
-	return slices.ContainsFunc(w.specs, func(s topology.Spec) bool {
+// spec returns the specification of a kind and name, nil for none.
+func (w written) spec(kind, name string) topology.Spec {
+	at := slices.IndexFunc(w.specs, func(s topology.Spec) bool {
 		k, n := w.nameOf(s)
 		return k == kind && n == name
 	})
+	if at < 0 {
+		return nil
+	}
+	return w.specs[at]
 }
 
 // sort says what the queues of a group are for.
@@ -301,7 +305,7 @@ func (g group) difference(old, next written, vhost string) topology.Difference {
 	if kind, ok := old.kinds[part{g.kind, g.name}]; ok && g.kind == "exchange" {
 		d.Found = kind
 	}
-	if _, isPart := old.kinds[part{g.kind, g.name}]; isPart && !slices.Contains(g.parts, part{g.kind, g.name}) || !isPart && next.hasSpec(g.kind, g.name) {
+	if _, isPart := old.kinds[part{g.kind, g.name}]; isPart && !slices.Contains(g.parts, part{g.kind, g.name}) || !isPart && next.spec(g.kind, g.name) != nil {
 		d.Kind, d.Expected = "parts of "+d.Kind, "none of these"
 	}
 	return d

@@ -76,18 +76,6 @@ func withOthers(file []byte, vhost string, others []topology.Difference) ([]byte
 	return json.Marshal(all)
 }
 
-// attemptsOf returns the number of attempts of each specification that has work queues, by its name.
-func (w written) attemptsOf() map[string]int {
-	all := map[string]int{}
-	for _, s := range w.specs {
-		if queues := workQueues(s); len(queues) > 0 {
-			_, name := w.nameOf(s)
-			all[name] = len(queues[0].Waits) + 1
-		}
-	}
-	return all
-}
-
 // readParts reads the bindings of the file of definitions, and the types of its queues and exchanges.
 func (w *written) readParts() error {
 	var parts struct {
