@@ -73,6 +73,7 @@ type change struct {
 	Engines     []engineChange        `json:"engines"`
 	Attempts    []attemptsChange      `json:"attempts"`
 	Notes       []string              `json:"notes"` // of NEW that OLD does not have, and of what consumers do otherwise
+	Order       string                `json:"order"` // of the steps, "" for any
 	Stops       bool                  `json:"stops"` // something has to stop before NEW can be declared
 }
 
@@ -183,7 +184,18 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 		}
 	}
 	c.addConsumers(old, next)
-	c.Stops = slices.ContainsFunc(c.Differences, func(d topology.Difference) bool { return d.Class == topology.DriftDiffers })
+	steps, differ := 0, 0
+	for _, d := range c.Differences {
+		if strings.HasPrefix(d.Remedy, "1. ") {
+			steps++
+		}
+		if d.Class == topology.DriftDiffers {
+			differ++
+		}
+	}
+	if c.Stops = differ > 0; steps > 0 && steps+differ > 1 {
+		c.Order = fmt.Sprintf("first the steps of every entry before %q, then ~, then the other steps, each time from top to bottom", whenNew)
+	}
 	return c, nil
 }
 
@@ -254,6 +266,7 @@ const addIt = "nothing stops: topology.Declare of NEW adds it"
 // inWords returns a difference between a broker and a plan as one between OLD and NEW.
 func inWords(d topology.Difference, old, next written, vhost string) topology.Difference {
 	owner, _, isWait := route.WaitOf(d.Name)
+	isWait = isWait && !old.has(d.Name) && !next.has(d.Name) // a work queue may have such a name
 	switch {
 	case d.Class == topology.DriftMissing && d.Expected == byOthers:
 		d.Effect = "NEW needs it, and topology.Declare of NEW returns an error without it"
@@ -351,19 +364,16 @@ func (c change) String() string {
 	var s strings.Builder
 	sign := map[topology.DriftClass]string{topology.DriftMissing: "+", topology.DriftExtra: "-", topology.DriftDiffers: "~"}
 	say := func(head string, lines ...[2]string) {
-		fmt.Fprintln(&s, head)
+		fmt.Fprintln(&s, plain(head))
 		for _, line := range lines {
 			fmt.Fprintf(&s, "    %-8s %s\n", line[0]+":", strings.ReplaceAll(line[1], "\n", "\n             "))
 		}
 	}
-	counts, steps := map[string]int{}, 0
+	counts := map[string]int{}
 	for _, d := range c.Differences {
 		mark := cmp.Or(sign[d.Class], "!")
 		counts[mark]++
-		if strings.HasPrefix(d.Remedy, "1. ") {
-			steps++
-		}
-		say(fmt.Sprintf("%s %s %s (%s)", mark, d.Kind, d.Name, d.Code), [2]string{"OLD", d.Found}, [2]string{"NEW", d.Expected}, [2]string{"effect", d.Effect}, [2]string{"to do", d.Remedy})
+		say(fmt.Sprintf("%s %s %s (%s)", mark, d.Kind, d.Name, d.Code), [2]string{"OLD", plain(d.Found)}, [2]string{"NEW", plain(d.Expected)}, [2]string{"effect", d.Effect}, [2]string{"to do", d.Remedy})
 	}
 	for _, e := range c.Engines {
 		say(fmt.Sprintf("~ engine of %s", e.Queue), [2]string{"OLD", string(e.Old)}, [2]string{"NEW", fmt.Sprintf("%s (%s)", e.New, e.Why)},
@@ -376,8 +386,8 @@ func (c change) String() string {
 	for _, note := range c.Notes {
 		say("note " + note)
 	}
-	if steps > 0 && steps+counts["~"] > 1 {
-		fmt.Fprintf(&s, "order: first the steps of every entry before %q, then ~, then the other steps, each time from top to bottom\n", whenNew)
+	if c.Order != "" {
+		fmt.Fprintf(&s, "order: %s\n", c.Order)
 	}
 	var sums []string
 	for _, sum := range []struct {

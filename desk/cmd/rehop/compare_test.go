@@ -222,6 +222,12 @@ func TestAChangeIsTold(t *testing.T) {
 			[]string{"~ attempts of queue orders", "OLD:     2", "NEW:     1", "without waits a failure goes straight to the dead-letter queue"}, ""},
 		{"more attempts", "4.3", []topology.Spec{shards(2)}, []topology.Spec{topology.Shards{Name: "bills", Count: 2, Waits: delay.Default()}},
 			[]string{"~ attempts of shards bills", "OLD:     2", "NEW:     5", "a message that fails with consumers of NEW is attempted up to 5 times, also one that OLD has attempted"}, ""},
+		{"lanes become a queue of their name", "4.3", []topology.Spec{shop, lanes("vip", "bulk")}, []topology.Spec{shop, topology.WorkQueue{Name: "sms", Waits: minute, Bindings: bound("shop", "sms")}},
+			[]string{"- lanes sms", `each message reaches both lanes "sms" and "sms" from when NEW is declared until lanes "sms" is unbound`}, ""},
+		{"a new work queue with the name of a wait that another one has not", "4.3", []topology.Spec{plain}, []topology.Spec{plain, queue("orders.wait.2")},
+			[]string{"+ queue orders.wait.2", "it is new, and empty"}, "fails with consumers of NEW waits in it"},
+		{"a line break in a name breaks no line", "4.3", []topology.Spec{plain}, []topology.Spec{plain, queue("a\nb")},
+			[]string{"+ queue a b (queue-missing)", "with a b.wait.1, a b.dlq, exchanges"}, "a\nb"},
 		{"a work queue beside lanes of its name keeps its attempts", "4.3", []topology.Spec{shop, plain, named("orders", lanes("vip", "bulk"))}, []topology.Spec{shop, plain, longer(named("orders", lanes("vip", "bulk")))},
 			[]string{"~ attempts of lanes orders", "OLD:     2", "NEW:     3", "1 with other attempts"}, "attempts of queue"},
 		{"consumers ask for another timeout", "4.3", []topology.Spec{timeout(30 * time.Minute)}, []topology.Spec{timeout(time.Minute)},
@@ -298,7 +304,15 @@ func TestAChangeIsTold(t *testing.T) {
 	if len(c.Engines) != 1 || c.Engines[0].Old != topology.EngineNack || c.Engines[0].New != topology.EngineRepublish || c.Stops || c.Differences == nil || c.Notes == nil {
 		t.Errorf("%s", s.out)
 	}
+	s.run(exitPartly, "topology", "compare", write(shop, orders("orders"), queue("mails")), write(shop), "--broker", "4.3")
+	_, order, _ := strings.Cut(s.out, "\norder: ")
+	s.run(exitPartly, "topology", "compare", write(shop, orders("orders"), queue("mails")), write(shop), "--broker", "4.3", "-o", "json")
+	must(t, json.Unmarshal([]byte(s.out), &c))
+	if line, _, _ := strings.Cut(order, "\n"); line == "" || c.Order != line {
+		t.Errorf("the order is %q, and %q in JSON", line, c.Order)
+	}
 	s.run(exitDone, "topology", "compare", write(theirs("", false)), write(theirs(topology.Quorum, false)), "--broker", "4.3")
+	c = change{}
 	s.run(exitDone, "topology", "compare", write(plain), write(plain), "--broker", "4.3", "-o", "json")
 	must(t, json.Unmarshal([]byte(s.out), &c))
 	if !c.isNone() || slices.Contains(strings.Fields(s.out), "null") {

@@ -331,7 +331,11 @@ func (g group) effect(old, next written) string {
 	}
 	switch {
 	case len(both) > 0:
-		texts = append(texts, fmt.Sprintf("%s reaches both %q and %s from when NEW is declared until %q is unbound, and is handled twice while both are consumed", which, g.name, quoted(unique(both)), g.name))
+		own := strconv.Quote(g.name)
+		if slices.Contains(both, g.name) { // lanes and a queue may have one name
+			own = g.kind + " " + own
+		}
+		texts = append(texts, fmt.Sprintf("%s reaches both %s and %s from when NEW is declared until %s is unbound, and is handled twice while both are consumed", which, own, quoted(unique(both)), own))
 	case g.shrinks && len(g.work) > 0:
 		texts = append(texts, "programs of OLD handle its messages. topology.Declare of NEW returns an error while one of these queues has messages and no consumer")
 	case len(g.work) > 0:
