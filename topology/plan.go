@@ -287,21 +287,24 @@ func (b *builder) done() (Plan, error) {
 // String returns the plan as text, one part a line.
 func (p Plan) String() string {
 	var s strings.Builder
+	say := func(format string, of ...any) { // names may have line breaks
+		s.WriteString(strings.ReplaceAll(fmt.Sprintf(format, of...), "\n", `\n`) + "\n")
+	}
 	fmt.Fprintf(&s, "plan for broker %s (queues: %d, exchanges: %d, bindings: %d)\n", p.Version, len(p.queues), len(p.exchanges), len(p.bindings))
 	for _, e := range p.Engines {
-		fmt.Fprintf(&s, "engine    %s: %s (%s)\n", e.Queue, e.Engine, e.Why)
+		say("engine    %s: %s (%s)", e.Queue, e.Engine, e.Why)
 	}
 	for _, d := range p.delays {
-		fmt.Fprintf(&s, "delays    %s\n", d.describe())
+		say("delays    %s", d.describe())
 	}
 	for _, e := range p.exchanges {
-		fmt.Fprintf(&s, "exchange  %s (%s)%s\n", e.Name, e.Kind, formatTable(e.Args))
+		say("exchange  %s (%s)%s", e.Name, e.Kind, formatTable(e.Args))
 	}
 	for _, q := range p.queues {
-		fmt.Fprintf(&s, "queue     %s%s\n", q.Name, formatTable(q.Args))
+		say("queue     %s%s", q.Name, formatTable(q.Args))
 	}
 	for _, b := range p.bindings {
-		fmt.Fprintf(&s, "bind      %s\n", b.describe())
+		say("bind      %s", b.describe())
 	}
 	for _, n := range p.Notes {
 		fmt.Fprintf(&s, "note      %s\n", n)
