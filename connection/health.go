@@ -19,7 +19,7 @@ const unhealthyAfter = 15 * time.Second
 //
 // Health does not wait. If a socket is lost and no caller needs a session, Health
 // starts to dial it in the background, so that a probe notices when the broker is
-// back. With Config.Lazy a socket that was never needed counts as healthy, and is not
+// back. Such a socket has been dialled until the last of these dials was over. With Config.Lazy a socket that was never needed counts as healthy, and is not
 // dialled.
 //
 // Health is about the connection. The Health of a consumer says whether the consumer
@@ -74,7 +74,9 @@ func (r report) health(now time.Time) *rehop.HealthError {
 	if r.err != nil {
 		cause = fmt.Errorf("connection: the socket for %v is down: %w", r.State.Role, r.err)
 	}
-	// An idle socket may be lost for long, and the broker be there all the time.
+	if r.State.Status == Down && r.State.NextTry.IsZero() {
+		now = r.State.Since // nobody dials: the broker may be there all the time
+	}
 	degraded := r.tried.IsZero() || now.Sub(r.tried) < unhealthyAfter
 	return &rehop.HealthError{Degraded: degraded, Since: r.away, Cause: cause}
 }

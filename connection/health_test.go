@@ -33,6 +33,12 @@ func TestHealthOfAReport(t *testing.T) {
 			tried: before(unhealthyAfter - 1), err: cause}, degraded},
 		"dialled for the limit": {report{State: State{Role: Consume, Status: Connecting}, away: before(time.Hour),
 			tried: before(unhealthyAfter), err: cause}, unhealthy},
+		"dialled for a moment long ago": {report{State: State{Role: Publish, Status: Down, Since: before(time.Hour)}, away: before(time.Hour + 1),
+			tried: before(time.Hour + 1), err: cause}, degraded},
+		"dialled for the limit long ago": {report{State: State{Role: Publish, Status: Down, Since: before(time.Hour)}, away: before(2 * time.Hour),
+			tried: before(time.Hour + unhealthyAfter), err: cause}, unhealthy},
+		"to be dialled again after the limit": {report{State: State{Role: Consume, Status: Down, Since: now, NextTry: now.Add(time.Second)}, away: before(time.Hour),
+			tried: before(unhealthyAfter), err: cause}, unhealthy},
 		"connecting for the first time": {report{State: State{Role: Consume, Status: Connecting}, away: now}, degraded},
 		"closed":                        {report{State: State{Role: Consume, Status: Closed, Since: now}}, unhealthy},
 	} {
@@ -81,7 +87,7 @@ func TestHealthSeesTheBrokerComeBack(t *testing.T) {
 		lost := time.Now()
 		synctest.Wait()
 		var h *rehop.HealthError
-		for _, want := range []bool{true, true, true, false, false} {
+		for _, want := range []bool{true, true, true, true, false} { // each probe tells of the dial of the one before
 			err := c.Health()
 			if !errors.As(err, &h) || h.Degraded != want || !h.Since.Equal(lost) {
 				t.Errorf("Health = %v after %v, want degraded: %v since the loss", err, time.Since(lost), want)
@@ -131,6 +137,34 @@ func TestReportsKnowSinceWhenASocketIsDialled(t *testing.T) {
 	if r := report(); !r.away.IsZero() || !r.tried.IsZero() {
 		t.Errorf("up: %+v", r)
 	}
+}
+
+// The broker may be back since the last dial of a socket that nobody waits for.
+func TestHealthOfASocketThatNobodyDialsIsNoOlderThanItsLastDial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		var away atomic.Bool
+		away.Store(true)
+		c := bubble(t, p, Config{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if away.Load() {
+				return nil, errors.New("connection refused")
+			}
+			return p.dial(ctx, network, address)
+		}})
+		defer c.Close()
+		c.connector(Publish).start()
+		time.Sleep(2 * time.Second)
+		away.Store(false)
+		session(t, c, Consume)
+		time.Sleep(20 * time.Second)
+		if err := c.Health(); err == nil || !rehop.Ready(err) {
+			t.Errorf("Health = %v 20 s after the only dial, want degraded", err)
+		}
+		time.Sleep(time.Second)
+		if err := c.Health(); err != nil {
+			t.Errorf("Health = %v after it has dialled", err)
+		}
+	})
 }
 
 // A connection that the broker ends soon after each login is dialled again after a
