@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
 )
 
 func TestShutdownWaitsForReceiptsUntilItsContextEnds(t *testing.T) {
@@ -164,6 +165,33 @@ func TestHealthOfAProducer(t *testing.T) {
 		var h *rehop.HealthError
 		if err := p.Health(); !errors.As(err, &h) || !h.Since.Equal(closed) {
 			s.Errorf("an hour after it was closed: %v since %v, want %v", err, h.Since, closed)
+		}
+	})
+}
+
+// A broker that does not answer is the same outage before and after its connection is lost.
+func TestHealthOfAProducerKeepsItsSinceWhenTheConnectionIsLost(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		p := s.producer(Config{Timeout: time.Minute})
+		if _, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil {
+			s.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond) // or a look at the channel, every 250 ms, comes in the moment of the loss
+		s.broker.Stall()
+		defer s.broker.Resume()
+		p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, nil)
+		defer func() { _ = p.Close() }()
+		time.Sleep(2 * time.Second)
+		var before, after *rehop.HealthError
+		if err := p.Health(); !errors.As(err, &before) || !before.Degraded {
+			s.Fatalf("silent for 2 s: %v", err)
+		}
+		time.Sleep(unhealthyAfter - time.Second)
+		if err := p.Health(); !errors.As(err, &after) || after.Degraded || !after.Since.Equal(before.Since) {
+			s.Errorf("%v; a second after the loss: %v", before, err)
+		}
+		if s.conn.State(connection.Publish).Status == connection.Up {
+			s.Error("the connection is not lost")
 		}
 	})
 }

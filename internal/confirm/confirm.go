@@ -295,6 +295,12 @@ func (p *Publisher) outageSince(m *Message, since time.Time) time.Time {
 	if apart := p.silent.find(m.Exchange, m.RoutingKey); apart != nil {
 		return earlier(apart.since, since)
 	}
+	return p.unansweredSince(since)
+}
+
+// unansweredSince returns since when the main channel has not answered, if that is
+// before since.
+func (p *Publisher) unansweredSince(since time.Time) time.Time {
 	if suspect := p.suspect.Load(); suspect != 0 {
 		return earlier(time.Unix(0, suspect), since)
 	}

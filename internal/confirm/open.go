@@ -34,7 +34,7 @@ func (p *Publisher) live(ctx context.Context, m *Message, since time.Time) (*cha
 		}
 		o := p.opening
 		if o == nil {
-			o = &opening{began: time.Now(), done: make(chan struct{})}
+			o = &opening{began: p.unansweredSince(time.Now()), done: make(chan struct{})}
 			p.opening = o
 			p.running.Go(func() { p.openMain(o) })
 		}

@@ -23,10 +23,7 @@ func (p *Publisher) renew(c *channel) {
 // new one for all others. Their messages in flight are sent again once it is known
 // that the target holds them up.
 func (p *Publisher) setApart(c *channel, t target) {
-	since := time.Now()
-	if suspect := p.suspect.Load(); suspect != 0 {
-		since = time.Unix(0, suspect)
-	}
+	since := p.unansweredSince(time.Now())
 	p.change(c, p.limits, func(next *channel) bool {
 		c.mu.Lock()
 		answered := c.first == nil || !t.matches(c.head())
