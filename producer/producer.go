@@ -59,14 +59,15 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 	if cfg.Window == maxWindow {
 		limits.Advice = "publish more slowly, or raise Config.WindowBytes if the broker keeps up; Config.Window is the largest"
 	}
+	publisher := confirm.New(conn, limits)
 	p := &Producer{
 		cfg:       cfg,
 		conn:      conn,
-		publisher: confirm.New(conn, limits),
+		publisher: publisher,
 		ids:       newIDs(),
 		trace:     merged(cfg.Traces, cfg.Logger),
 		repeats:   repeats.New(cfg.Logger),
-		window:    window{limits: limits},
+		window:    window{limits: limits, outage: publisher.Outage},
 		failing:   failing{most: cfg.Window},
 		ended:     make(chan struct{}),
 	}

@@ -15,6 +15,7 @@ import (
 // say.
 type window struct {
 	limits confirm.Limits
+	outage func() confirm.Outage // of the Publisher
 
 	mu         sync.Mutex
 	closed     time.Time // zero: it is not
@@ -111,12 +112,13 @@ func (w *window) await(ctx context.Context, m *confirm.Message) error {
 		return nil
 	case <-ctx.Done():
 	}
+	why := w.limits.Full(w.outage().Cause)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, other := range w.queue {
 		if other == waiter {
 			w.queue = append(w.queue[:i], w.queue[i+1:]...)
-			return confirm.Unsent(ctx, w.limits.Full())
+			return confirm.Unsent(ctx, why)
 		}
 	}
 	return nil // it was given its slot at the same time

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,4 +140,32 @@ func TestWindow(t *testing.T) {
 	}
 	<-done
 	<-w.flushed()
+}
+
+// The advice to publish more slowly is for a broker that answers.
+func TestAFullWindowSaysWhetherTheBrokerAnswers(t *testing.T) {
+	for _, tt := range ways {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(s *fixture) {
+				p := s.producer(Config{Window: 1, Timeout: 10 * time.Second})
+				if _, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil {
+					s.Fatal(err)
+				}
+				s.broker.Stall()
+				defer s.broker.Resume()
+				defer func() { _ = p.Close() }()
+				p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, nil)
+				for _, patience := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
+					ctx, cancel := context.WithTimeout(s.Context(), patience)
+					_, err := tt.publish(ctx, p, Message{RoutingKey: "open"})
+					cancel()
+					silent := patience > time.Second // the broker is known to be
+					if !strings.Contains(err.Error(), "the window is full") || strings.Contains(err.Error(), "publish more slowly") == silent ||
+						strings.Contains(err.Error(), "the broker has not answered") != silent {
+						s.Errorf("after %v: %v", patience, err)
+					}
+				}
+			})
+		})
+	}
 }

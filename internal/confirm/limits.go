@@ -2,6 +2,7 @@ package confirm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -42,11 +43,15 @@ func earlier(a, b time.Time) time.Time {
 	return first
 }
 
-// Full is the error of a message for which there was no room.
-func (l Limits) Full() error {
-	advice := ""
-	if l.Advice != "" {
-		advice = "; " + l.Advice
+// Full is the error of a message for which there was no room. An outage, if it is known,
+// takes the place of the Advice.
+func (l Limits) Full(outage error) error {
+	full := fmt.Sprintf("the window is full: %d messages or %d bytes are unconfirmed", l.Messages, l.Bytes)
+	switch {
+	case l.Advice == "":
+		return errors.New(full)
+	case outage != nil:
+		return fmt.Errorf("%s: %w", full, outage)
 	}
-	return fmt.Errorf("the window is full: %d messages or %d bytes are unconfirmed%s", l.Messages, l.Bytes, advice)
+	return fmt.Errorf("%s; %s", full, l.Advice)
 }
