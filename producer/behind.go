@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rehop/rehop"
 )
@@ -23,6 +24,7 @@ func (p *Producer) putBehind(ctx context.Context, m *Message) (r Receipt, kept b
 		if err == nil && !stored {
 			continue
 		}
+		p.behind.CompareAndSwap(0, time.Now().UnixNano())
 		r = Receipt{ID: m.ID, Cause: rehop.CauseUnreachable, Err: fmt.Errorf("producer: message %q: %w", m.ID, ErrBehind)}
 		if err != nil {
 			r.Err, r.MaybeDuplicate = errors.Join(r.Err, err), errors.Is(err, ErrUnconfirmed)
@@ -32,4 +34,11 @@ func (p *Producer) putBehind(ctx context.Context, m *Message) (r Receipt, kept b
 		return r, true
 	}
 	return Receipt{}, false
+}
+
+// reached notes that a message has reached its queues.
+func (p *Producer) reached() {
+	if p.behind.Load() != 0 { // or each message would write it
+		p.behind.Store(0)
+	}
 }

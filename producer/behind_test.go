@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/rehop/rehop"
 )
@@ -65,6 +66,43 @@ func TestAMessageBehindStoredOnesIsNotSent(t *testing.T) {
 				<-answered
 				if sink.kept != 3*tt.kept {
 					s.Errorf("%d kept, want %d", sink.kept, 3*tt.kept)
+				}
+			})
+		})
+	}
+}
+
+// Messages that are kept behind others do not reach the broker, and nothing else says so.
+func TestHealthOfAProducerWhoseMessagesAreKeptBehindOthers(t *testing.T) {
+	for _, tt := range ways {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(s *fixture) {
+				s.declare("free", nil)
+				sink := &ordered{}
+				p := s.producer(Config{Fallback: []Sink{sink}})
+				defer p.Close()
+				publish := func(queue string, want Place) {
+					s.Helper()
+					if r, err := tt.publish(s.Context(), p, Message{RoutingKey: queue}); r.Place != want || (err == nil) != (want != "") {
+						s.Errorf("%+v, %v", r, err)
+					}
+				}
+				publish("open", PlaceFallback)
+				kept := time.Now()
+				time.Sleep(time.Hour)
+				publish("open", PlaceFallback)
+				var h *rehop.HealthError
+				if err := p.Health(); !errors.As(err, &h) || !h.Degraded || !h.Since.Equal(kept) || !errors.Is(h, ErrBehind) {
+					s.Errorf("Health = %v, want degraded since %v", err, kept)
+				}
+				publish("free", PlaceQueue)
+				if err := p.Health(); err != nil {
+					s.Errorf("Health = %v after a message has reached its queue", err)
+				}
+				sink.err = errors.New("locked")
+				publish("open", "")
+				if err := p.Health(); !errors.As(err, &h) || !errors.Is(h, ErrBehind) {
+					s.Errorf("Health = %v after a message that the sink did not keep", err)
 				}
 			})
 		})
