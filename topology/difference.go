@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/management"
@@ -427,11 +428,11 @@ func (d *comparison) bindings() {
 		source := part{"exchange", b.Exchange}
 		switch {
 		case b.Exchange == "", planned[identity], !ours[b.destination()] && !ours[source]:
-		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
-		case ours[source] && isWiring(b.Exchange) && !d.planned[b.destination()] && !isOfCommonLetters(b):
+		case d.isAstray(b):
 			d.add(DriftDiffers, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				fmt.Sprintf("messages on their way between work queue, waits and dead letters come to %s too: each is in two places, and may go round for ever", b.destination()),
 				"no version of rehop binds it, so "+unbinding(d.have.vhost, b))
+		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
 		default:
 			d.add(DriftExtra, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				"messages take a way that is not in the plan, and may be in two queues", "unless another program or an earlier version of this one relies on it, "+unbinding(d.have.vhost, b))
@@ -453,6 +454,21 @@ func wiringOf(exchange string) (owner string, ok bool) {
 func isWiring(exchange string) bool {
 	_, ok := wiringOf(exchange)
 	return ok
+}
+
+// isAstray reports whether a binding of an exchange between a work queue of the plan and its waits leads where those of no schedule,
+// engine or version do.
+func (d *comparison) isAstray(b plannedBinding) bool {
+	owner, ok := wiringOf(b.Exchange)
+	if !ok || !d.hasOwner(owner) || isOfCommonLetters(b) {
+		return false
+	}
+	w, every, all := WorkQueue{Name: owner}, PlannedEngine{}, builder{}
+	for i := range delay.MaxWaits {
+		every.Waits, every.nacks = append(every.Waits, route.WaitQueue(owner, i+1)), append(every.nacks, true)
+	}
+	w.wiring(&all, true, every)
+	return !slices.ContainsFunc(all.plan.bindings, func(of plannedBinding) bool { return of.identity() == b.identity() })
 }
 
 // isOfCommonLetters reports whether a binding leads the dead letters of a work queue to those that lanes or shards of a Name have in
