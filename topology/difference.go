@@ -618,7 +618,24 @@ func (d *comparison) policies() {
 			}
 			d.add(DriftOverridden, code, part{"queue", q.name}, q.expected(f.Key), fmt.Sprintf("%s sets %s to %s", f.Policy, f.Key, f.Value), f.Effect, policyRemedy)
 		}
+		d.timeout(q)
 	}
+}
+
+// timeout judges the consumer timeout that a queue was declared with, as that of a policy: topology.Declare accepts any.
+func (d *comparison) timeout(q ruled) {
+	v, own := d.plan.Version, q.argument(consumerTimeoutArgument)
+	effect := q.timeoutEffect(v, own)
+	if effect == "" || q.role == waitRole && v.AtLeast(4, 3) { // which compares it
+		return
+	}
+	planned := d.plan.queues[slices.IndexFunc(d.plan.queues, func(p plannedQueue) bool { return p.Name == q.name })]
+	remedy := fmt.Sprintf("%s; then delete it (%s) and declare again", planned.emptied(d.have.vhost), deleteQueue(d.have.vhost, q.name))
+	if v.AtLeast(4, 3) {
+		remedy = "set ConsumerTimeout in the specification: consumers then ask for it, and the argument does not count"
+	}
+	d.add(DriftOverridden, "queue-arguments", part{"queue", q.name}, q.expected(consumerTimeoutArgument),
+		consumerTimeoutArgument+" "+milliseconds(strconv.FormatInt(own, 10)), effect, remedy)
 }
 
 // plannedForm returns a queue as it is planned, without a name if it is none of the plan.

@@ -288,6 +288,59 @@ func TestABindingThatTheRoleOfAnExchangeDoesNotHave(t *testing.T) {
 	}
 }
 
+// Declare accepts any x-consumer-timeout of a work queue. One that is shorter than the specification counts on cuts handlers short, as such a
+// policy does, unless consumers ask for another.
+func TestAConsumerTimeoutThatAQueueWasDeclaredWith(t *testing.T) {
+	v3, v4, v43 := versions[0], versions[1], versions[2]
+	carried := WorkQueue{Name: "orders", Engine: EngineCarry, Waits: delay.Schedule{time.Minute}}
+	for _, tt := range []struct {
+		v      connection.Version
+		spec   WorkQueue
+		at     string
+		has    string // in ms
+		policy string // in ms, "" for none
+		want   string
+	}{
+		{v43, WorkQueue{Name: "orders"}, "orders", "2000", "", "queue-arguments, overridden: no x-consumer-timeout below 30m0s, unless the broker's configuration has less; x-consumer-timeout 2s; " +
+			"the broker takes a message away from a handler that has it for 2s, and not for 30m0s: it is handled again"},
+		{v43, WorkQueue{Name: "orders"}, "orders", "1800000", "", ""},
+		{v43, WorkQueue{Name: "orders", ConsumerTimeout: time.Minute}, "orders", "2000", "", ""}, // consumers ask
+		{v43, WorkQueue{Name: "orders", Type: Classic}, "orders", "2000", "", ""},
+		{v4, WorkQueue{Name: "orders"}, "orders", "2000", "", "queue-arguments, overridden: no x-consumer-timeout below 30m0s, unless the broker's configuration has less; x-consumer-timeout 2s; " +
+			"the broker takes a message away from a handler that has it for 2s, and not for 30m0s: it is handled again"},
+		{v4, WorkQueue{Name: "orders", Type: Classic, ConsumerTimeout: time.Hour}, "orders", "60000", "", "queue-arguments, overridden: no x-consumer-timeout below 1h0m0s; x-consumer-timeout 1m0s; " +
+			"the broker takes a message away from a handler that has it for 1m0s, and not for 1h0m0s: it is handled again"},
+		{v4, carried, "orders.wait.1", "2000", "", "queue-arguments, overridden: no x-consumer-timeout below 30m0s, unless the broker's configuration has less; x-consumer-timeout 2s; " +
+			"the broker takes messages that wait away from their consumer every 2s, and not every 30m0s"},
+		{v4, carried, "orders.dlq", "2000", "", ""},
+		{v3, WorkQueue{Name: "orders"}, "orders", "2000", "", ""},
+		// The specification says what a policy breaks, and not an argument that nobody plans.
+		{v4, WorkQueue{Name: "orders"}, "orders", "7200000", "3600000", ""},
+		{v43, WorkQueue{Name: "orders"}, "orders", "7200000", "2000", `policy, overridden: no consumer-timeout below 30m0s, unless the broker's configuration has less; policy "p" sets consumer-timeout to 2s; ` +
+			"the broker takes a message away from a handler that has it for 2s, and not for 30m0s: it is handled again"},
+	} {
+		plan, err := NewPlan(tt.v, tt.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := shown(plan)
+		form := have.queues[tt.at]
+		form.Arguments[consumerTimeoutArgument] = json.Number(tt.has)
+		if tt.policy != "" {
+			form.Policy, form.Definition = "p", map[string]any{consumerTimeoutKey: json.Number(tt.policy)}
+		}
+		have.queues[tt.at] = form
+		drift, err := compare(tt.v, []Spec{tt.spec}, have)
+		got := ""
+		for _, e := range drift.Differences {
+			got += fmt.Sprintf("%s, %s: %s; %s; %s", e.Code, e.Class, e.Expected, e.Found, e.Effect)
+		}
+		if err != nil || got != tt.want {
+			t.Errorf("%s of %v with %s and policy %q on %s: %v\n%s\nwant %s", tt.at, tt.spec, tt.has, tt.policy, tt.v, err, drift, tt.want)
+		}
+	}
+}
+
 // What is no damage: what Declare accepts, and what other processes use.
 func TestNoDamage(t *testing.T) {
 	v3, v4, v43 := versions[0], versions[1], versions[2]
@@ -335,7 +388,7 @@ func TestNoDamage(t *testing.T) {
 		{"a consumer timeout that nobody plans", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders"}}, nil},
 		{"a consumer timeout on 4.3, where consumers ask for another", v43, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Minute}}, nil},
 		{"no consumer timeout where one is planned", v4, shown(first(v4, WorkQueue{Name: "orders"})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
-		{"another consumer timeout than is planned", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Minute})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
+		{"a longer consumer timeout than is planned", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: 2 * time.Hour})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
 	} {
 		tt.have.askedFor(first(tt.v, tt.specs...))
 		drift, err := compare(tt.v, tt.specs, tt.have)

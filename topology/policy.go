@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -19,7 +20,9 @@ type ruled struct {
 	role   role
 	broker management.Queue
 	shown  bool // broker is what the management API says
-	asks   bool // its consumers ask for a consumer timeout of their own
+
+	timeout time.Duration // the consumer timeout of the specification, 0 for none
+	asks    bool          // its consumers ask for it
 
 	user, operator management.Policy // by themselves; without Definition where that is not known
 }
@@ -91,7 +94,7 @@ func (q ruled) effect(key string, v connection.Version) string {
 			return fmt.Sprintf("on broker %s at-least-once dead-lettering comes to a halt under load", v)
 		}
 	case consumerTimeoutKey:
-		return q.timeoutEffect(v)
+		return q.timeoutEffect(v, q.number(key))
 	case "delayed-retry-type":
 		if q.carried() && q.policy(key) != "disabled" {
 			return "what a consumer gives back does not return to the head of the queue, and waits longer"
@@ -247,16 +250,16 @@ func (q ruled) overflow() string {
 // consumerTimeoutKey is [consumerTimeoutArgument] in a policy.
 const consumerTimeoutKey = "consumer-timeout"
 
-// timeoutEffect is the effect of a consumer-timeout that is shorter than the one that handlers and carriers count on.
+// timeoutEffect is the effect of a timeout in ms, of a policy or an argument, that is shorter than the one that handlers and carriers count on.
 //
 // Measured with a policy of 5 s. 3.10 refuses such a policy, and 3.10, 4.0 and 4.3 refuse it as an operator policy. On 4.0 it
 // counts for both types of queue, and the lower of policy and argument; a timeout that a consumer asks for does not. On quorum
 // queues of 4.3 the lower of both counts too, unless the consumer asks for another; classic queues have no timeout at all.
-func (q ruled) timeoutEffect(v connection.Version) string {
-	if q.role != workRole && !q.carried() || v.AtLeast(4, 3) && (q.asks || !q.quorum()) {
+func (q ruled) timeoutEffect(v connection.Version, ms int64) string {
+	if q.role != workRole && !q.carried() || !v.AtLeast(3, 12) || v.AtLeast(4, 3) && (q.asks || !q.quorum()) {
 		return ""
 	}
-	limit := time.Duration(q.number(consumerTimeoutKey)) * time.Millisecond
+	limit := time.Duration(ms) * time.Millisecond
 	if limit <= 0 || limit >= q.plannedTimeout() {
 		return ""
 	}
@@ -266,13 +269,8 @@ func (q ruled) timeoutEffect(v connection.Version) string {
 	return fmt.Sprintf("the broker takes a message away from a handler that has it for %v, and not for %v: it is handled again", limit, q.plannedTimeout())
 }
 
-// plannedTimeout is the consumer timeout without policies, unless the broker's configuration has another.
-func (q ruled) plannedTimeout() time.Duration {
-	if own := q.argument(consumerTimeoutArgument); own > 0 {
-		return time.Duration(own) * time.Millisecond
-	}
-	return brokersConsumerTimeout
-}
+// plannedTimeout is the consumer timeout that the specification counts on: without one that of the broker, unless its configuration has another.
+func (q ruled) plannedTimeout() time.Duration { return cmp.Or(q.timeout, brokersConsumerTimeout) }
 
 // brokersConsumerTimeout is that of a queue without one.
 const brokersConsumerTimeout = 30 * time.Minute
@@ -300,8 +298,8 @@ func (q ruled) expected(key string) string {
 		return fmt.Sprintf("no %s below %v", key, waitOf(q.table()))
 	case key == "message-ttl" && own > 0:
 		return fmt.Sprintf("no %s below %s", key, milliseconds(fmt.Sprint(own)))
-	case key == consumerTimeoutKey:
-		if own == 0 {
+	case key == consumerTimeoutKey, key == consumerTimeoutArgument:
+		if q.timeout == 0 {
 			return fmt.Sprintf("no %s below %v, unless the broker's configuration has less", key, q.plannedTimeout())
 		}
 		return fmt.Sprintf("no %s below %v", key, q.plannedTimeout())
@@ -363,7 +361,7 @@ func policed(r route.Facts) (queues []ruled) {
 	if r.Existing {
 		of = foreignRole
 	}
-	queues = append(queues, ruled{name: r.Queue, role: of, asks: r.AsksForTimeout})
+	queues = append(queues, ruled{name: r.Queue, role: of, timeout: r.ConsumerTimeout, asks: r.AsksForTimeout})
 	var waits []string
 	for _, w := range r.Waits {
 		waits = append(waits, w.At.RoutingKey)
@@ -391,12 +389,16 @@ func (p Plan) policed() (queues []ruled) {
 			queues = append(queues, ruled{name: q.Name, role: q.role})
 		}
 	}
-	asking := map[string]bool{}
+	works := map[string]WorkQueue{}
 	for _, e := range p.Engines {
-		_, asking[e.Queue] = e.work.consumerTimeoutOn(p.Version)
+		works[e.Queue] = e.work
 	}
 	for _, q := range p.queues {
-		queues = append(queues, ruled{name: q.Name, role: q.role, asks: q.role == workRole && asking[q.Owner]})
+		one := ruled{name: q.Name, role: q.role}
+		if q.role == workRole {
+			one.timeout, one.asks = works[q.Owner].consumerTimeoutOn(p.Version)
+		}
+		queues = append(queues, one)
 	}
 	return queues
 }
