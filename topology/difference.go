@@ -140,12 +140,10 @@ func declaredArguments(v connection.Version, form management.Form, want amqp.Tab
 	if _, ok := args["x-queue-type"]; !ok {
 		args["x-queue-type"] = form.Type
 	}
-	if !v.AtLeast(4, 3) {
-		for _, timeout := range []string{consumerTimeoutArgument, disconnectedTimeoutArgument} {
-			delete(args, timeout)
-			if wanted, ok := want[timeout]; ok {
-				args[timeout] = wanted
-			}
+	maps.DeleteFunc(args, func(name string, _ any) bool { return !isCompared(v, name) })
+	for name, wanted := range want {
+		if !isCompared(v, name) {
+			args[name] = wanted
 		}
 	}
 	dropIncomparable(args)

@@ -341,6 +341,42 @@ func TestAConsumerTimeoutThatAQueueWasDeclaredWith(t *testing.T) {
 	}
 }
 
+// An argument that the broker does not compare is no difference: Declare returns no error, and nothing that was planned is otherwise.
+func TestArgumentsThatTheBrokerDoesNotCompare(t *testing.T) {
+	v3, v4, v43 := versions[0], versions[1], versions[2]
+	for _, tt := range []struct {
+		argument string
+		value    any
+		compared []connection.Version // measured
+	}{
+		{"x-team", "eu", nil},
+		{"alternate-exchange", "shop", nil},
+		{"x-quorum-target-group-size", json.Number("3"), nil},
+		{"x-delayed-retry-type", "all", []connection.Version{v43}},
+		{"x-delayed-retry-max", json.Number("1000"), []connection.Version{v43}},
+		{"x-quorum-initial-group-size", json.Number("3"), []connection.Version{v3, v4, v43}},
+		{"x-max-in-memory-bytes", json.Number("3000"), []connection.Version{v3, v4, v43}},
+		{"x-queue-leader-locator", "balanced", []connection.Version{v3, v4, v43}},
+		{"x-expires", json.Number("60000"), []connection.Version{v3, v4, v43}},
+	} {
+		for _, v := range versions {
+			specs := []Spec{WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute}}}
+			plan, err := NewPlan(v, specs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range plan.Queues() {
+				have := shown(plan)
+				have.queues[name].Arguments[tt.argument] = tt.value
+				drift, err := compare(v, specs, have)
+				if want := slices.Contains(tt.compared, v); err != nil || (len(drift.Differences) > 0) != want {
+					t.Errorf("%s of %s on %s: %v\n%s\nit is compared: %t", tt.argument, name, v, err, drift, want)
+				}
+			}
+		}
+	}
+}
+
 // What is no damage: what Declare accepts, and what other processes use.
 func TestNoDamage(t *testing.T) {
 	v3, v4, v43 := versions[0], versions[1], versions[2]
