@@ -135,14 +135,14 @@ func (p Plan) forbidden(vhost, user string, granted Permissions, roles []Role) (
 		{"read", exact.read, granted.Read, needs.Read, &remedy.Read},
 	} {
 		// The broker takes "" for an expression that matches no name.
-		match, err := regexp.Compile(of.granted)
+		match, err := regexp.Compile(management.Bytewise(of.granted))
 		if err != nil {
 			unseen = append(unseen, fmt.Sprintf("%s is %q, which is an expression of the broker and none of package regexp", of.kind, of.granted))
 			continue
 		}
 		var names []string
 		for name := range of.names {
-			if of.granted == "" || !match.MatchString(name) {
+			if of.granted == "" || !match.MatchString(management.Bytewise(name)) {
 				names = append(names, name)
 			}
 		}

@@ -35,6 +35,8 @@ func TestForbidden(t *testing.T) {
 			Permissions{"^bills\\.0[01]", ".*", ".*"}, "configure on bills.members.2, bills.seat.2.0", ""},
 		{"an expression that package regexp does not read is not judged", []Spec{work}, consume, Permissions{"^$", "^(?!x)", "^orders$"}, "", "write"},
 		{"the others are judged all the same", []Spec{work}, consume, Permissions{"^$", "^(?!x)", "^$"}, "read on orders", "write"},
+		{"the broker matches bytes", []Spec{WorkQueue{Name: "订单"}}, consume, Permissions{"^$", ".*", "^.{6}$"}, "", ""},
+		{"a letter may be several", []Spec{WorkQueue{Name: "订单"}}, consume, Permissions{"^$", ".*", "^..$"}, "read on 订单", ""},
 		{"no role needs nothing", []Spec{work}, nil, Permissions{"^$", "^$", "^$"}, "", ""},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {

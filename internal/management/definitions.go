@@ -213,8 +213,18 @@ type rule struct {
 
 type rules []rule
 
+// Bytewise returns s with a character for each of its bytes. The broker matches bytes, and takes each byte of a pattern for a
+// character: so does package regexp with both of them in this form.
+func Bytewise(s string) string {
+	runes := make([]rune, len(s))
+	for i := range len(s) {
+		runes[i] = rune(s[i])
+	}
+	return string(runes)
+}
+
 func (p definedPolicy) rule() rule {
-	pattern, _ := regexp.Compile(p.Pattern) // the broker's expressions have more than Go's
+	pattern, _ := regexp.Compile(Bytewise(p.Pattern)) // the broker's expressions have more than Go's
 	return rule{p.Name, pattern, p.ApplyTo, p.Definition, p.Priority}
 }
 
@@ -235,7 +245,7 @@ func (all rules) of(d *Definitions, q Form) (one rule, unsure string) {
 			return one, unsure
 		case r.pattern == nil:
 			why = fmt.Sprintf("policy %q: its pattern has what Go's regular expressions do not", r.name)
-		case !r.pattern.MatchString(q.Name):
+		case !r.pattern.MatchString(Bytewise(q.Name)):
 		case one.name != "":
 			why = fmt.Sprintf("policies %q and %q: both match queue %q, with the same priority, and the broker takes either", one.name, r.name, q.Name)
 		default:

@@ -110,6 +110,28 @@ func TestPoliciesOfDefinitions(t *testing.T) {
 	}
 }
 
+// The broker matches the bytes of a name, and takes each byte of a pattern for a character.
+func TestAPatternMatchesBytes(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"^café$", "café", true},
+		{"^caf..$", "café", true},
+		{"^caf.$", "café", false},
+		{"^caf[é]{2}$", "café", true},
+		{"^caf[é]$", "café", false},
+		{"^é+$", "éé", false}, // of its last byte
+		{`^caf\xc3\xa9$`, "café", true},
+		{"^.{6}$", "订单", true},
+	} {
+		p, _ := rules{definedPolicy{Name: "p", Pattern: tt.pattern, ApplyTo: "all"}.rule()}.of(&Definitions{}, Form{Name: tt.name})
+		if p.name == "p" != tt.want {
+			t.Errorf("%s matches %s: %t, want %t", tt.pattern, tt.name, !tt.want, tt.want)
+		}
+	}
+}
+
 func TestDefinitionsThatAreNone(t *testing.T) {
 	for file, want := range map[string]string{
 		"":                            "it is no file of definitions: unexpected end",
