@@ -477,19 +477,16 @@ func isOfCommonLetters(b plannedBinding) bool {
 	return isUnrouted && isLetters && strings.HasPrefix(owner, name+".")
 }
 
-// isOurs reports whether all bindings of an exchange are of this plan. The exchanges of the
-// user have other bindings, and so has the one that leads all delayed messages to their
-// targets.
-func (e plannedExchange) isOurs() bool {
-	return e.Owner != "" || levels.Is(e.Name) && !strings.HasSuffix(e.Name, ".deliver")
-}
+// isOurs reports whether all bindings of an exchange are declared by rehop. The exchanges of the user have other bindings.
+func (e plannedExchange) isOurs() bool { return e.Owner != "" || levels.Is(e.Name) }
 
-// isOfDelays reports whether another call may have declared a binding with Delays: one
-// from the exchange that leads to all targets, one from a longer level, or one by which
-// lanes are a target.
+// isOfDelays reports whether another call may have declared a binding with Delays: one to a target of its own from the
+// exchange that leads to all targets, one from a longer level, or one by which lanes are a target.
 func (d *comparison) isOfDelays(b plannedBinding) bool {
-	return levels.Is(b.Exchange) && strings.HasSuffix(b.Exchange, ".deliver") ||
-		(levels.Is(b.Exchange) || d.isDue(b.Exchange)) && !d.planned[part{"exchange", b.Exchange}]
+	if levels.Is(b.Exchange) && strings.HasSuffix(b.Exchange, ".deliver") {
+		return levels.IsDeliverPattern(b.RoutingKey, b.Queue)
+	}
+	return (levels.Is(b.Exchange) || d.isDue(b.Exchange)) && !d.planned[part{"exchange", b.Exchange}]
 }
 
 // isDue reports whether an exchange has the name of one that leads delayed messages to lanes of the plan.

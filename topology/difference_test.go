@@ -574,6 +574,9 @@ func TestOtherDamage(t *testing.T) {
 		{"a longer time for consumers whose node is gone", v43, []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}, func(o *observed) {
 			o.queues["orders"].Arguments["x-consumer-disconnected-timeout"] = json.Number("120000")
 		}, "consumer-held, weak, orders", true},
+		{"a binding to all that is delayed", v43, []Spec{WorkQueue{Name: "orders"}}, func(o *observed) {
+			o.bind(plannedBinding{Exchange: "rehop.delays.1s.deliver", RoutingKey: "#", Queue: "orders"})
+		}, "binding-extra, extra, rehop.delays.1s.deliver --#--> orders", true},
 		{"a node that leads more than its share", v43, []Spec{Shards{Name: "a.b", Count: 8}}, func(o *observed) {
 			for i := range 8 {
 				form := o.queues[fmt.Sprintf("a.b.%02d", i)]

@@ -314,7 +314,7 @@ func (v *vhost) damages(whole definitions, forms map[string]bool) (all []damage)
 		add("transient", "exchange-lifetime", "exchange", x.Name, change(func(x *exchange) { x.Durable = false }))
 		add("auto-delete", "exchange-lifetime", "exchange", x.Name, change(func(x *exchange) { x.AutoDelete = true }))
 		add("internal", "exchange-lifetime", "exchange", x.Name, change(func(x *exchange) { x.Internal = true }))
-		if x.Name != "shop" && x.Name != "letters" && !strings.HasSuffix(x.Name, ".deliver") { // others bind to these
+		if x.Name != "shop" && x.Name != "letters" { // others bind to these
 			more := binding{Source: x.Name, Destination: others, DestinationType: "queue"}
 			add("one binding too many", "binding-extra", "binding", x.Name, func() error {
 				_, err := v.call(v.Context(), http.MethodPost, more.path(v), map[string]any{"routing_key": "more"})

@@ -130,6 +130,19 @@ func DeliverPattern(to Target) string {
 	return "*" + strings.Repeat(".*", MaxLevels) + "." + to.words()
 }
 
+// IsDeliverPattern reports whether a binding key is the DeliverPattern of a target: of the queue that it leads to, or of an
+// exchange, whose bindings lead anywhere.
+func IsDeliverPattern(pattern, queue string) bool {
+	words, ok := strings.CutPrefix(pattern, strings.TrimSuffix(DeliverPattern(Target{}), "=."))
+	if !ok || words == "=."+queue && queue != "" {
+		return ok
+	}
+	number, rest, _ := strings.Cut(words, ".")
+	exchange := strings.Split(rest, ".") // and the key
+	n, err := strconv.Atoi(strings.TrimPrefix(number, ">"))
+	return err == nil && number[0] == '>' && n > 0 && n <= len(exchange) && rest != "" && !HasWildcard(strings.Join(exchange[:n], "."))
+}
+
 // HasWildcard reports whether a name has a word that a binding key would read as
 // a wildcard.
 func HasWildcard(name string) bool {

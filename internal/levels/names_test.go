@@ -124,3 +124,25 @@ func TestTheKeyTellsHowLongAMessageWasDelayed(t *testing.T) {
 		}
 	}
 }
+
+func TestTheBindingKeysOfTargets(t *testing.T) {
+	for _, to := range []Target{{"", "orders"}, {"", "a.b"}, {"", "=.x"}, {"shop", ""}, {"shop", "order.paid"}, {"shop.eu", "#"}, {"shop", "*.paid"}} {
+		queue := to.RoutingKey
+		if to.Exchange != "" {
+			queue = "any"
+		}
+		if !IsDeliverPattern(DeliverPattern(to), queue) {
+			t.Errorf("the key of %v is taken for none of a target", to)
+		}
+	}
+	all := DeliverPattern(Target{}) // and the name of a queue
+	for _, tt := range []struct{ key, queue string }{
+		{"#", "evil"}, {"", "evil"}, {all + "orders", "evil"}, {all, ""}, {all + "#", "evil"},
+		{DeliverPattern(Target{Exchange: "#"}), "evil"}, {DeliverPattern(Target{Exchange: "shop.*", RoutingKey: "x"}), "evil"},
+		{strings.Replace(DeliverPattern(Target{Exchange: "shop"}), ">1", ">2", 1), "evil"}, {strings.Replace(DeliverPattern(Target{Exchange: "shop"}), ">1", "#", 1), "evil"},
+	} {
+		if IsDeliverPattern(tt.key, tt.queue) {
+			t.Errorf("%s to %s is taken for the key of a target", tt.key, tt.queue)
+		}
+	}
+}
