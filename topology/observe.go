@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -240,7 +241,7 @@ func (have *observed) bound(ctx context.Context, api shows, p Plan) error {
 			questions = append(questions, question{at, false}, question{at, true})
 		}
 	}
-	answers, gone := make([][]management.Binding, len(questions)), make([]bool, len(questions))
+	answers, gone, failed := make([][]management.Binding, len(questions)), make([]bool, len(questions)), make([]error, len(questions))
 	errs := atATime(ctx, lookQuestions, len(questions), func(ctx context.Context, i int) (err error) {
 		if q := questions[i]; q.from {
 			answers[i], err = api.From(ctx, q.about.name)
@@ -250,6 +251,9 @@ func (have *observed) bound(ctx context.Context, api shows, p Plan) error {
 		if gone[i] = errors.Is(err, management.ErrNoQueue); gone[i] {
 			return nil
 		}
+		if errors.Is(err, management.ErrFailed) {
+			failed[i], err = err, nil
+		}
 		return err
 	})
 	if ctx.Err() != nil {
@@ -258,6 +262,7 @@ func (have *observed) bound(ctx context.Context, api shows, p Plan) error {
 	have.to, have.from = map[part][]management.Binding{}, map[string][]management.Binding{}
 	var about []string
 	for i, q := range questions {
+		errs[i] = cmp.Or(errs[i], failed[i])
 		switch name := q.about.String(); {
 		case gone[i]:
 			have.lose(q.about)

@@ -34,6 +34,9 @@ var ErrNoQueue = errors.New("no such queue")
 // ErrRefused is wrapped by the error of a question that the API does not answer this user.
 var ErrRefused = errors.New("refused")
 
+// ErrFailed is wrapped by the error of a question that the API fails at, and that says nothing about others.
+var ErrFailed = errors.New("it answers 500 Internal Server Error")
+
 // API is the management API of one cluster. It is safe for concurrent use.
 type API struct {
 	base   *url.URL // without a login
@@ -173,6 +176,8 @@ func (a *API) get(ctx context.Context, query string, parts ...string) ([]byte, e
 		return nil, fmt.Errorf("%w: is it the API of this cluster, and its management plugin enabled?", ErrNoQueue)
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
 		return nil, fmt.Errorf("user %q is %w (%s): it needs its password, the tag management, and a permission in the virtual host", user, ErrRefused, response.Status)
+	case response.StatusCode == http.StatusInternalServerError:
+		return nil, ErrFailed
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("it answers %s", response.Status)
 	case err != nil:
