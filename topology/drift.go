@@ -105,7 +105,7 @@ type Difference struct {
 	//	exchange-missing    an exchange does not exist
 	//	binding-missing     a binding does not exist
 	//	queue-type          a queue has another type
-	//	queue-arguments     a queue has other arguments
+	//	queue-arguments     a queue has other arguments; of class DriftOverridden if it is a consumer timeout that Declare accepts, and that cuts handlers short
 	//	queue-lifetime      a queue is not durable, or is deleted by itself
 	//	exchange-kind       an exchange has another kind
 	//	exchange-arguments  an exchange has another alternate exchange
@@ -146,7 +146,7 @@ const (
 	DriftMissing    DriftClass = "missing"       // Declare adds it, unless the remedy names another owner
 	DriftDiffers    DriftClass = "differs"       // it cannot change while it lives, or can be put right only by hand
 	DriftExtra      DriftClass = "extra"         // nothing of the plan uses it
-	DriftOverridden DriftClass = "overridden"    // a policy or a limit of the broker decides otherwise
+	DriftOverridden DriftClass = "overridden"    // a policy or a limit of the broker, or the consumer timeout of a queue, decides otherwise
 	DriftBroken     DriftClass = "broken broker" // a defect of the broker
 	DriftWeak       DriftClass = "weak"          // the program works, slower than it could or without a safeguard
 	DriftForbidden  DriftClass = "forbidden"     // the user may not do it
