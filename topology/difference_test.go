@@ -947,11 +947,6 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 		return fmt.Sprintf(`bring its messages back (rehop dlq move --all --to %s %s), which are attempted at once; if the command refuses, it says what to do instead; `+
 			`wait until it is empty (rabbitmqctl list_queues name messages: 0 for "%s", twice, 10 s apart); then `, to, name, name)
 	}
-	collected := func(name, to string) string {
-		return fmt.Sprintf(`bring its messages back, which are attempted at once: it has a single active consumer, so collect them into a store of their own `+
-			`(rehop dlq collect --store=messages.db %s), wait until it is empty (rabbitmqctl list_queues name messages: 0 for "%s", twice, 10 s apart), `+
-			`stop the command, and move them from there (rehop dlq move --all --store=messages.db --to %s); then `, name, name, to)
-	}
 	second := func(o observed) { // by carry, of another time than the first
 		q := carried(time.Hour).carriedWait("orders.wait.1.2", 1, versions[2])
 		o.queues[q.Name] = management.Form{Name: q.Name, Durable: true, Queue: management.Queue{Type: "quorum", Arguments: asAnswer(q.Args)}}
@@ -994,13 +989,13 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 			`leave it: consumers find "orders.wait.1.2", which is used in its place, only while it is there; to have one queue again, ` + waits +
 				"; then rabbitmqctl delete_queue orders.wait.1.2 and rabbitmqctl delete_queue orders.wait.1 and declare again"},
 		{"a carried wait that no consumer carries", w, of(carried(time.Minute, time.Hour), "orders.wait.2"), part{"queue", "orders.wait.2"},
-			"if none does, " + collected("orders.wait.2", "orders.rehop.return/orders@2") + "rabbitmqctl delete_queue orders.wait.2"},
+			"if none does, " + moved("orders.wait.2", "orders.rehop.return/orders@2") + "rabbitmqctl delete_queue orders.wait.2"},
 		{"a carried wait that no consumer carries, in the place of one of the plan", WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour}}, of(carried(time.Minute, time.Hour), "orders.wait.2"), part{"queue", "orders.wait.2"},
-			`stop the consumers of "orders"; ` + collected("orders.wait.2", "orders.rehop.return/orders@2") + "rabbitmqctl delete_queue orders.wait.2 and declare again"},
+			`stop the consumers of "orders"; ` + moved("orders.wait.2", "orders.rehop.return/orders@2") + "rabbitmqctl delete_queue orders.wait.2 and declare again"},
 		{"a carried wait of a schedule that has none now", WorkQueue{Name: "orders"}, of(carried(time.Minute, time.Hour), "orders.wait.1", "orders.wait.2"), part{"queue", "orders.wait.2"},
 			fmt.Sprintf(empty, "orders.wait.2") + "rabbitmqctl delete_queue orders.wait.2, and start the consumers again, whose Health misses it; or let topology.DeleteWaits do it"},
 		{"the same without the first, by which consumers find it", WorkQueue{Name: "orders"}, of(carried(time.Minute, time.Hour), "orders.wait.2"), part{"queue", "orders.wait.2"},
-			"if none does, " + collected("orders.wait.2", "orders.rehop.return/orders@2") + "rabbitmqctl delete_queue orders.wait.2"},
+			"if none does, " + moved("orders.wait.2", "orders.rehop.return/orders@2") + "rabbitmqctl delete_queue orders.wait.2"},
 		{"a wait of no form", w, extra("orders.wait.1", map[string]any{"x-max-length": json.Number("5")}), part{"queue", "orders.wait.1"},
 			"find out who declared it; declare, and start the consumers again, which then use that other queue; " + moved("orders.wait.1", "orders.rehop.return/orders@1") + "rabbitmqctl delete_queue orders.wait.1 and declare again"},
 		{"a queue beside a wait, of no form", w, extra("orders.wait.1.2m", map[string]any{"x-max-length": json.Number("5")}), part{"queue", "orders.wait.1.2m"},

@@ -196,13 +196,8 @@ func takenOut(vhost, owner, name string, waitNumber int, args amqp.Table) string
 	if strings.Contains(owner, "/") { // which ends the exchange
 		to = "/" + owner
 	}
-	empty := ctl.Empty(vhost, strconv.Quote(name))
-	if args["x-single-active-consumer"] == true { // the command looks into no such queue
-		return fmt.Sprintf("bring its messages back, which are attempted at once: it has a single active consumer, so collect them into a store of their own (%s), wait until it is empty (%s), stop the command, and move them from there (%s); then ",
-			ctl.Rehop("dlq collect --store=messages.db", vhost, name), empty, ctl.Rehop("dlq move --all --store=messages.db --to "+ctl.Quote(to), vhost))
-	}
 	return fmt.Sprintf("bring its messages back (%s), which are attempted at once; if the command refuses, it says what to do instead; wait until it is empty (%s); then ",
-		ctl.Rehop("dlq move --all --to "+ctl.Quote(to), vhost, name), empty)
+		ctl.Rehop("dlq move --all --to "+ctl.Quote(to), vhost, name), ctl.Empty(vhost, strconv.Quote(name)))
 }
 
 // countOf returns the Count of the Shards that would have a queue of this name with a larger Count, 0 if there are none.
