@@ -261,7 +261,6 @@ func TestAHandlerIsToldThatItsShardGoesToAnotherProcess(t *testing.T) {
 	})
 }
 
-// Operators see which shards a process is to handle, and which it is second in line for.
 // A handler that does not heed its ctx keeps its shard: the process that takes it would handle the message a second time.
 func TestAShardIsHandedOverWhenItsHandlersHaveReturned(t *testing.T) {
 	onNewest(t, func(w *fixture) {
@@ -297,6 +296,47 @@ func TestAShardIsHandedOverWhenItsHandlersHaveReturned(t *testing.T) {
 	})
 }
 
+// A lost session has no shard to keep: the broker has given it to the other process.
+func TestAHandlerThatDoesNotReturnKeepsNoShardOfALostSession(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := topology.Shards{Name: "bills", Count: 2, Type: w.orders.Type, SingleActiveConsumer: true}
+		w.declare(s)
+		release, handled := make(chan struct{}), &atomic.Int64{}
+		count := func(context.Context, *consumer.Delivery) error { handled.Add(1); return nil }
+		first := w.process(s, func(ctx context.Context, d *consumer.Delivery) error {
+			if d.ID == "deaf" {
+				<-release
+			}
+			return count(ctx, d)
+		}, func(c *consumer.Config) { c.DrainTimeout = time.Second })
+		time.Sleep(time.Minute)
+		queues := []string{"bills.00", "bills.01"}
+		for _, q := range queues {
+			w.publishTo(q, "deaf", "a")
+		}
+		second := w.process(s, count)
+		time.Sleep(5 * time.Minute)
+		if handled.Load() != 0 {
+			w.Errorf("%d messages were handled, want none while the handlers have not returned", handled.Load())
+		}
+		w.broker.Cut("process")
+		time.Sleep(5 * time.Minute)
+		w.stopped(second.stop)
+		time.Sleep(5 * time.Minute)
+		before := handled.Load()
+		for _, q := range queues {
+			w.publishTo(q, "later", "b")
+		}
+		time.Sleep(time.Minute)
+		if got := handled.Load() - before; got != 2 {
+			w.Errorf("%d messages were handled by the process that is left, want 2", got)
+		}
+		close(release)
+		w.stopped(first.stop)
+	})
+}
+
+// Operators see which shards a process is to handle, and which it is second in line for.
 func TestOperatorsSeeTheShareOfAProcess(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })

@@ -222,14 +222,22 @@ func (s *session) drain() error {
 		r.health.consumesNothing(lasts, errStopping, time.Now())
 	} else {
 		defer r.health.leavesSoon(why)()
-		left := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace, end)
-		if r.ordered() && moves(why) { // nobody waits, and others would handle the messages of handlers that have not returned
-			left.Stop()
+		var late <-chan time.Time
+		if !s.leavesNoHandler(why) {
+			late = time.After(r.cfg.DrainTimeout + durations.StopGrace)
 		}
-		defer left.Stop()
+		go func() {
+			select {
+			case <-late:
+				end()
+			case <-s.channel.Done(): // the broker has given the messages of handlers to others
+				end()
+			case <-r.stop.Done():
+			case <-stopping.Done():
+			}
+		}()
 		defer context.AfterFunc(r.stop, func() { // a stop has all of its time, whatever was going on
 			r.health.consumesNothing(lasts, errStopping, time.Now())
-			left.Stop()
 			hard.Reset(r.cfg.DrainTimeout)
 			last.Reset(r.cfg.DrainTimeout + durations.StopGrace - durations.LastSecond)
 		})()
@@ -240,7 +248,7 @@ func (s *session) drain() error {
 		// the fetching ends with the channel, and all messages go back to their places at
 		// once.
 		r.pool.Event(r.lane.Finish)
-		until(stopping, r.lane.Changed, func() bool { return r.lane.Busy() == 0 })
+		until(stopping, r.lane.Changed, func() bool { return !s.hand.IsAtWork() })
 		return why
 	}
 	r.takeBack() // which lets it go when the fetching has ended
@@ -250,6 +258,12 @@ func (s *session) drain() error {
 	r.pool.Event(func(_ time.Time, out *hand.Out) { s.hand.Fetched(out) })
 	r.wait(stopping)
 	return why
+}
+
+// leavesNoHandler reports whether another process would handle the next messages while handlers run here, if the
+// session ended before they return. Nobody waits for a session that moves.
+func (s *session) leavesNoHandler(why error) bool {
+	return s.run.ordered() && errors.Is(why, errElsewhere) || s.terms.route.Single && moves(why)
 }
 
 // why returns why the session is to end in order, nil if Run is to stop.

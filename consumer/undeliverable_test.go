@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -338,6 +339,43 @@ func TestAQueueThatSharesAgainIsHealthy(t *testing.T) {
 				w.Fatalf("%v after the queues have parted: %v", time.Since(began), err)
 			}
 		}
+		w.broker.Drain(w.orders.Name)
+		h.cured.Store(true)
+	})
+}
+
+// No other process waits for such a queue, so a handler that does not return stops its own key alone.
+func TestAHandlerThatDoesNotReturnStopsNoOtherKeyOfAQueueThatSharesAgain(t *testing.T) {
+	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
+		other := topology.WorkQueue{Name: "other", Type: topology.Classic, Waits: w.orders.Waits}
+		w.declare(other)
+		h := w.cannotHandOver("")
+		release, handled := make(chan struct{}), &atomic.Int64{}
+		_, stopOther := w.startOn(other, func(_ context.Context, d *consumer.Delivery) error {
+			if d.ID == "deaf" {
+				<-release
+			}
+			handled.Add(1)
+			return nil
+		}, consumer.Config{Concurrency: 5, KeyLimit: 1, DrainTimeout: time.Second})
+		defer w.stopped(stopOther)
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+		defer w.stopped(stop)
+		w.publish(1)
+		for _, _, faults := h.counts(); faults < 2; _, _, faults = h.counts() {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(5 * time.Second) // each queue has a socket of its own
+		w.publishTo(other.Name, "deaf", "a")
+		for i := range 5 { // the deaf one comes again, and waits for its key
+			time.Sleep(time.Minute)
+			w.publishTo(other.Name, fmt.Sprint("m", i), "b")
+		}
+		time.Sleep(time.Minute)
+		if n := handled.Load(); n != 5 {
+			w.Errorf("%d messages of the other key were handled, want 5", n)
+		}
+		close(release)
 		w.broker.Drain(w.orders.Name)
 		h.cured.Store(true)
 	})

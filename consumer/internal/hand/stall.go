@@ -112,11 +112,27 @@ func (s *Session) Ended() Stall {
 	}
 	s.lane.hand.mu.Lock()
 	defer s.lane.hand.mu.Unlock()
-	for m := s.first; m != nil; m = m.next {
-		if m.phase.isAtWork() {
-			return ""
-		}
+	if s.isAtWork() {
+		return ""
 	}
 	s.course = max(s.course, keeping)
 	return why
+}
+
+// IsAtWork reports whether a worker or a copy has a message of the session. Changed of the lane is set when none
+// has one any more.
+func (s *Session) IsAtWork() bool {
+	s.lane.hand.mu.Lock()
+	defer s.lane.hand.mu.Unlock()
+	return s.isAtWork()
+}
+
+// isAtWork needs mu held.
+func (s *Session) isAtWork() bool {
+	for m := s.first; m != nil; m = m.next {
+		if m.phase.isAtWork() {
+			return true
+		}
+	}
+	return false
 }
