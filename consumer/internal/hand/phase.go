@@ -63,6 +63,9 @@ var table = [phases][events]Phase{
 // here.
 func (p Phase) isUntried() bool { return p < Held }
 
+// isRetained reports whether a message is neither to be handled for the first time, nor is it known yet how it ends.
+func (p Phase) isRetained() bool { return p >= Held && p < Marked }
+
 // isOpen reports whether it is not known yet how a message ends.
 func (p Phase) isOpen() bool { return p < Marked }
 
@@ -83,5 +86,11 @@ func (m *Message) comes(e event) {
 	m.phase = now
 	if was.isUntried() && !now.isUntried() {
 		m.In.tried(m)
+	}
+	switch counts := &m.In.counts; {
+	case !was.isRetained() && now.isRetained():
+		counts.Retained++
+	case was.isRetained() && !now.isRetained():
+		counts.Retained--
 	}
 }

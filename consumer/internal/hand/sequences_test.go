@@ -336,7 +336,7 @@ func (w *world) check() {
 		keys := map[string]int{}
 		unsettled, working, slots := 0, 0, map[*Grant]bool{}
 		for _, s := range l.sessions {
-			ofSession, bytes, recent, suspects, uncleared, untried := 0, 0, 0, 0, 0, 0
+			ofSession, bytes, recent, suspects, uncleared, untried, retained := 0, 0, 0, 0, 0, 0, 0
 			for i, m := range s.sent {
 				if m.phase == Settled {
 					continue
@@ -355,6 +355,9 @@ func (w *world) check() {
 				if m.phase.isUntried() && m.hasCome() {
 					untried++
 				}
+				if m.phase.isOpen() && !m.phase.isUntried() {
+					retained++
+				}
 				inHand := m.phase.isAtWork() && m.grant != nil
 				if inHand {
 					slots[m.grant] = true
@@ -364,8 +367,8 @@ func (w *world) check() {
 					w.Fatalf("%d messages of key %q are in hand, want %d at most", keys[m.Key], m.Key, w.limits.PerKey)
 				}
 			}
-			if s.counts.Unsettled != ofSession || s.counts.Suspects != suspects || s.counts.Uncleared != uncleared || s.counts.Untried != untried {
-				w.Fatalf("counts of a session %d, %d, %d, %d; want %d, %d, %d, %d", s.counts.Unsettled, s.counts.Suspects, s.counts.Uncleared, s.counts.Untried, ofSession, suspects, uncleared, untried)
+			if s.counts.Unsettled != ofSession || s.counts.Suspects != suspects || s.counts.Uncleared != uncleared || s.counts.Untried != untried || s.counts.Retained != retained {
+				w.Fatalf("counts of a session %+v; want %d, %d, %d, %d, %d", s.counts, ofSession, suspects, uncleared, untried, retained)
 			}
 			unsettled += ofSession
 			if s.counts.Bytes != bytes || s.counts.Recent != recent || recent > w.prefetch {

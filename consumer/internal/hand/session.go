@@ -31,6 +31,7 @@ type Counts struct {
 	Suspects  int // unsettled
 	Uncleared int // suspects that no handler has returned from
 	Untried   int // delivered before, and no handler has returned from them
+	Retained  int // their handlers have returned, or none will have them, and it is not known yet how they end
 }
 
 // Contexts are those of a session. Package hand looks whether they have ended, and waits for
@@ -141,10 +142,10 @@ func (s *Session) arrive(m *Message) {
 func (s *Session) tried(m *Message) {
 	if m.hasCome() {
 		s.counts.Untried--
+		s.lane.Changed.set()
 	}
 	if m.IsSuspect() {
 		s.counts.Uncleared--
-		s.lane.Changed.set()
 	}
 }
 

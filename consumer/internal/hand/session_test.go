@@ -54,7 +54,7 @@ func TestCountsOfASession(t *testing.T) {
 		t.Helper()
 		want := Counts{Unsettled: unsettled, Suspects: suspects, Uncleared: uncleared, Untried: untried}
 		got := s.in.Counts()
-		if want.Bytes, want.Recent = got.Bytes, got.Recent; got != want {
+		if want.Bytes, want.Recent, want.Retained = got.Bytes, got.Recent, got.Retained; got != want {
 			t.Errorf("%s: %+v; want %+v", when, got, want)
 		}
 	}

@@ -11,10 +11,11 @@ import (
 // lane. A suspect is a message of which consumers may have died so often that it may be the guilty one. Of
 // several lanes those that meet suspects take turns, and handlers begin with no message of another lane.
 //
-// Which lane is next follows from the counts of the broker, which outlive the process. A crash counts once for
-// all that wait, so another lane is first in the life of each process, whoever has more deaths, and the innocent
-// ones before a guilty one are handled. With the fewest deaths first, a guilty message that was spared one
-// crash would be first again and again, until the others are letters.
+// Which lane is next follows from the counts of the broker, which outlive the process: the most deaths of those that
+// wait. Without order a crash counts once for all that wait, so another lane is first in the life of each process,
+// whoever has more deaths, and the innocent ones before a guilty one are handled. In order it counts where the turn is,
+// and a return for the others, which makes no steady round but comes as close. With the fewest deaths first, a guilty
+// message that was spared one crash would be first again and again, until the others are letters.
 
 // turns is which lane may handle its suspects. The zero value is that there are none.
 type turns struct {

@@ -96,6 +96,29 @@ func TestAnotherLaneIsFirstInEachLife(t *testing.T) {
 	}
 }
 
+// In order those that wait have given theirs back, which counts, and the crash counts only where the turn is.
+func TestAnInnocentLaneInOrderHasItsTurnBeforeItsMessageIsALetter(t *testing.T) {
+	const limit = 20
+	for start := range 5 * 5 * 5 {
+		deaths := [3]int{limit/2 + start/25, limit/2 + start/5%5, limit/2 + start%5}
+		const innocent = 0
+		for first := -1; first != innocent; {
+			s := newSuspects(t, Limits{})
+			for lane := range s.in {
+				if deaths[lane]++; deaths[lane] <= limit { // else it is a letter
+					s.comes(lane, deaths[lane])
+				}
+			}
+			s.pass(durations.SuspectsMeet)
+			if deaths[innocent] > limit {
+				t.Fatalf("start %d: the innocent message is a letter, the deaths are %v", start, deaths)
+			}
+			first = slices.IndexFunc(s.in[:], func(in *Session) bool { return s.hand.turns.of == in.lane })
+			deaths[first]++
+		}
+	}
+}
+
 func TestNoLaneIsKeptAwayForEver(t *testing.T) {
 	for rule, c := range map[string]struct {
 		limits Limits

@@ -102,7 +102,7 @@ func (p *Prefetch) next(v view, now time.Time) (prefetch int, another bool) {
 	case v.prefetch == 0:
 		return v.first, true
 	case v.prefetch < v.base:
-		want = max(want, v.suspicion.bound(v.base, in.Unsettled, in.Untried, now))
+		want = max(want, v.suspicion.bound(v.base, in.Counts, now))
 	case p.Fixed:
 	case in.Blocked && !v.bounded && !v.suspicion.wary && pastKeys(v.base, in.Counts) > 0:
 		return pastKeys(v.base, in.Counts), true
@@ -124,7 +124,8 @@ func (s *Session) adapt(now time.Time) error { return s.follow(now, false) }
 
 func (s *Session) follow(now time.Time, lane bool) error {
 	base := s.base()
-	v := view{s.prefetch, s.first(base), base, s.Bound.most > 0, s.Hand.Room(base), s.Handled.Load(), s.suspicion, lane}
+	v := view{prefetch: s.prefetch, first: s.first(base), base: base, bounded: s.Bound.most > 0, room: s.Hand.Room(base),
+		handled: s.Handled.Load(), suspicion: s.suspicion, lane: lane}
 	prefetch, another := s.Prefetch.next(v, now)
 	switch {
 	case !another:

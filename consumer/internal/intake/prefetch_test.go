@@ -7,8 +7,10 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/internal/header"
 )
 
 func TestWantedPrefetch(t *testing.T) {
@@ -50,24 +52,69 @@ func TestWantedPrefetch(t *testing.T) {
 			}
 		})
 	}
-	now := start
-	s := suspicion{half: 10, last: now}
-	if s.bound(16, 1, 1, now) != 1 || s.bound(16, 4, 1, now) != 4 || s.bound(2, 4, 1, now) != 2 {
-		t.Error("bound is not the cleared and one more, at most the prefetch")
+}
+
+func TestThePrefetchOfSuspects(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	met := suspicion{half: 10, last: now}
+	for _, tt := range []struct {
+		rule     string
+		s        suspicion
+		prefetch int
+		in       hand.Counts
+		after    time.Duration
+		want     int
+	}{
+		{"one that is untried is alone", met, 16, hand.Counts{Unsettled: 1, Untried: 1}, 0, 1},
+		{"one that is retained gets room of its own", met, 16, hand.Counts{Unsettled: 4, Untried: 1, Retained: 3}, 0, 4},
+		{"and no more than the prefetch", met, 2, hand.Counts{Unsettled: 4, Untried: 1, Retained: 3}, 0, 2},
+		{"one whose ack is to be written gets none", met, 16, hand.Counts{Unsettled: 3}, 0, 1},
+		{"a handler has been at work on one for long", met, 16, hand.Counts{Unsettled: 1, Untried: 1}, durations.Uncleared, 2},
+		{"the handler that was has returned", met, 16, hand.Counts{Unsettled: 1}, durations.Uncleared, 1},
+		{"a message has come that is not suspect", suspicion{half: 10, last: now, over: true}, 16, hand.Counts{Unsettled: 1, Untried: 1}, 0, 16},
+		{"nothing is suspect without a delivery limit", suspicion{}, 16, hand.Counts{Unsettled: 1, Untried: 1}, 0, 16},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			if got := tt.s.bound(tt.prefetch, tt.in, now.Add(tt.after)); got != tt.want {
+				t.Errorf("the prefetch is %d, want %d", got, tt.want)
+			}
+		})
 	}
-	if s.bound(16, 1, 1, now.Add(durations.Uncleared)) != 2 {
-		t.Error("a suspect that a handler has been at work on for long keeps the others away")
-	}
-	if s.over = true; s.bound(16, 1, 1, now) != 16 {
-		t.Error("a message that is not suspect has come, and the prefetch is still bounded")
+}
+
+// A message that comes for the first time has died nowhere, whatever its headers say. Half of the limit and more is
+// believed all the same: such a message is alone in hand for once.
+func TestWhatIsSuspect(t *testing.T) {
+	for _, tt := range []struct {
+		rule        string
+		count       int64
+		redelivered bool
+		deaths      int
+		wary, over  bool
+	}{
+		{"nobody has died", 0, false, 0, false, true},
+		{"few have", 4, true, 0, false, true},
+		{"a quarter of the limit", 5, true, 0, true, false},
+		{"half of the limit", 10, true, 10, true, false},
+		{"a publisher has written a quarter", 5, false, 0, false, true},
+		{"a publisher has written half", 10, false, 10, true, false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			s := suspicion{half: 10}
+			raw := amqp.Delivery{Redelivered: tt.redelivered, Headers: amqp.Table{header.DeliveryCount: tt.count}}
+			deaths := s.judge("orders", raw, connection.Version{Major: 4, Minor: 3}, 0, time.Now())
+			if deaths != tt.deaths || s.wary != tt.wary || s.over != tt.over {
+				t.Errorf("%d deaths, wary: %t, over: %t; want %d, %t, %t", deaths, s.wary, s.over, tt.deaths, tt.wary, tt.over)
+			}
+		})
 	}
 }
 
 func TestThePrefetchForNow(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	room := func(wants, waiting int) hand.Room { return hand.Room{Wants: wants, Waiting: waiting} }
-	suspects := func(unsettled, uncleared int) hand.Room {
-		return hand.Room{Wants: 16, Counts: hand.Counts{Unsettled: unsettled, Untried: uncleared}}
+	suspects := func(untried, kept int) hand.Room {
+		return hand.Room{Wants: 16, Counts: hand.Counts{Unsettled: untried + kept, Untried: untried, Retained: kept}}
 	}
 	blocked := hand.Room{Wants: 16, Blocked: true, Counts: hand.Counts{Unsettled: 16}}
 	for _, tt := range []struct {
@@ -87,10 +134,10 @@ func TestThePrefetchForNow(t *testing.T) {
 		{"the message of an outage has come, and a handler has it", false, view{prefetch: 1, room: room(1, 0)}, 1, false},
 		{"the time passes in an outage", false, view{prefetch: 16, room: room(1, 9)}, 16, false},
 		{"the time passes in a pause", false, view{prefetch: 0, room: room(16, 0)}, 0, false},
-		{"a suspect is in hand: no other", true, view{prefetch: 1, room: suspects(1, 1), suspicion: suspicion{half: 10, last: now}}, 1, false},
-		{"its handler has returned, and it is held: one more", true, view{prefetch: 1, room: suspects(1, 0), suspicion: suspicion{half: 10, last: now}}, 2, true},
+		{"a suspect is in hand: no other", true, view{prefetch: 1, room: suspects(1, 0), suspicion: suspicion{half: 10, last: now}}, 1, false},
+		{"its handler has returned, and it is held: one more", true, view{prefetch: 1, room: suspects(0, 1), suspicion: suspicion{half: 10, last: now}}, 2, true},
 		{"a message has come that is none: all", true, view{prefetch: 1, room: suspects(0, 0), suspicion: suspicion{half: 10, over: true}}, 16, true},
-		{"a larger prefetch stays when suspects come", true, view{prefetch: 3, room: suspects(1, 1), suspicion: suspicion{half: 10, last: now}}, 3, false},
+		{"a larger prefetch stays when suspects come", true, view{prefetch: 3, room: suspects(1, 0), suspicion: suspicion{half: 10, last: now}}, 3, false},
 		{"a prefetch that is fixed", true, view{prefetch: 16, room: blocked, handled: 5000}, 16, false},
 		{"past a key", false, view{prefetch: 16, room: blocked}, 16, true},
 		{"not with a bound", false, view{prefetch: 16, room: blocked, bounded: true}, 16, false},

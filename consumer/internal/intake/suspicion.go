@@ -7,6 +7,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -48,7 +49,7 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 		if !v.AtLeast(4, 3) {
 			crashes -= history.Count(queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
 		}
-		if s.wary = crashes >= max(1, s.half/2); s.wary {
+		if s.wary = crashes >= s.half || raw.Redelivered && crashes >= max(1, s.half/2); s.wary { // else a publisher may have written it
 			s.last = now
 		}
 		if crashes >= s.half {
@@ -59,15 +60,16 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 	return 0
 }
 
-// bound returns the prefetch of a session that has so many unsettled messages and has met none of which few consumers may
-// have died. No handler has returned from the untried ones. One of these is in hand at a time, so that a
-// crash counts against no other message. A message whose handler has returned, and which is held, gets room of its own.
-func (s *suspicion) bound(prefetch, unsettled, untried int, now time.Time) int {
+// bound returns the prefetch of a session that has met no message of which few consumers may have died, or none. One
+// of those that are untried is in hand at a time, so that a crash counts against no other message. A message that is
+// kept when its handler has returned gets room of its own. One that is settled gets none: its ack may be on its way.
+func (s *suspicion) bound(prefetch int, in hand.Counts, now time.Time) int {
 	if s.half == 0 || s.over {
 		return prefetch
 	}
-	if now.Sub(s.last) < durations.Uncleared {
-		unsettled -= untried
+	in.Retained++
+	if now.Sub(s.last) >= durations.Uncleared { // its handler has been at work for long
+		in.Retained += in.Untried
 	}
-	return min(prefetch, unsettled+1)
+	return min(prefetch, in.Retained)
 }
