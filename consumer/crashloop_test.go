@@ -287,8 +287,14 @@ func TestACrashLoopSparesOtherQueues(t *testing.T) {
 // While messages of one shard are handled of which consumers may have died, the others wait. Health says so, and
 // the log; both name the shard.
 func TestSuspectsOfOneShardKeepTheOthersWaiting(t *testing.T) {
-	for keyLimit, cuts := range []int{48, 12} { // without order one of the eight messages is in hand at a time from the fifth on
-		t.Run(fmt.Sprint("key limit ", keyLimit), func(t *testing.T) {
+	for _, tt := range []struct {
+		rule           string
+		keyLimit, cuts int
+	}{
+		{"without order one of the eight messages is in hand at a time from the fifth on", 0, 48},
+		{"in order all are, until they are suspect", 1, 12},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
 			onNewest(t, func(w *fixture) {
 				s := w.shards(3)
 				log := &lines{}
@@ -300,8 +306,8 @@ func TestSuspectsOfOneShardKeepTheOthersWaiting(t *testing.T) {
 						return slowly(40*time.Second)(ctx, d)
 					}
 					return nil
-				}, consumer.Config{Concurrency: 8, KeyLimit: keyLimit, Logger: log.logger()})
-				for range cuts {
+				}, consumer.Config{Concurrency: 8, KeyLimit: tt.keyLimit, Logger: log.logger()})
+				for range tt.cuts {
 					time.Sleep(20 * time.Second)
 					w.broker.Cut("")
 				}

@@ -1,6 +1,8 @@
 package drift
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -161,6 +163,29 @@ var remedies = map[string]remedy{
 		},
 		steps: func(r *repair) {
 			r.empty("orders.wait.2")
+			r.delete()
+			r.declare(alone...)
+			r.consume(orders)
+		}},
+	"a wait that does not fit the others, with messages": {code: "queue-arguments", says: "it does not fit the other waits", want: alone,
+		before: func(r *repair) {
+			former := carrying()
+			if r.is3 {
+				former.Engine = topology.EngineRepublish
+			}
+			r.declare(shop, former)
+			r.consume(former)
+			r.publish("shop", "order.1")
+			poll.Until(r, time.Minute, "messages wait", func() bool { return r.all("orders.wait.2") > 0 })
+			r.stopConsuming()
+			r.takeAll("orders.wait.1")
+			r.must(http.MethodDelete, "queues/"+r.path()+"/orders.wait.1", nil)
+		},
+		steps: func(r *repair) {
+			r.collect("orders.wait.2")
+			if out, err := r.shell(r.rehop + " dlq move --yes --all --vhost=" + "'" + r.name + "'" + " --store=messages.db --to orders.rehop.return/orders@2"); err != nil {
+				r.Fatalf("%v\n%s", err, out)
+			}
 			r.delete()
 			r.declare(alone...)
 			r.consume(orders)
@@ -711,12 +736,61 @@ func (r *repair) run(begin string, fill ...string) (out string) {
 
 // shell runs a command on this machine.
 func (r *repair) shell(line string) (string, error) {
-	c := exec.CommandContext(r.Context(), "sh", "-c", line)
+	out, err := r.command(r.Context(), line).CombinedOutput()
+	return string(out), err
+}
+
+func (r *repair) command(ctx context.Context, line string) *exec.Cmd {
+	c := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
 	c.Dir = r.files
 	broker, _, _ := strings.Cut(strings.TrimPrefix(r.node.AMQPURL(), "amqp://"), "/") // the virtual host is that of the command
 	c.Env = append(os.Environ(), "AMQP_URL=amqp://"+broker, "AMQP_MANAGEMENT_URL="+r.node.ManagementURL(), "REHOP_JOURNAL="+r.files+"/journal")
-	out, err := c.CombinedOutput()
-	return string(out), err
+	return c
+}
+
+// collect collects the messages of a queue into the store messages.db. The broker counts those in hand too.
+func (r *repair) collect(queue string) {
+	r.Helper()
+	ctx, stop := context.WithCancel(r.Context())
+	c := r.command(ctx, r.rehop+" --yes dlq collect --vhost='"+r.name+"' --store=messages.db "+queue)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		r.Fatal(err)
+	}
+	poll.Until(r, time.Minute, "the broker counts none of "+queue, func() bool { return r.all(queue) == 0 })
+	stop()
+	if err := c.Wait(); err != nil && ctx.Err() == nil {
+		r.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// takeAll takes the messages of a queue that nobody consumes, as takes does, and no look may.
+func (r *repair) takeAll(queue string) {
+	r.Helper()
+	n := r.count(queue)
+	if err := r.on(func(ch *amqp.Channel) error {
+		in, err := ch.Consume(queue, "", false, false, false, false, nil)
+		if err != nil {
+			return err
+		}
+		for ; n > 0; n-- {
+			m, ok := <-in
+			if !ok {
+				return amqp.ErrClosed
+			}
+			r.mu.Lock()
+			r.letters[m.MessageId]++
+			r.mu.Unlock()
+			if err := m.Ack(false); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // difference returns what Verify finds of a part.

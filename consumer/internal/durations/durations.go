@@ -105,13 +105,14 @@ const (
 	Cautious = time.Minute
 
 	// Uncleared is how long a handler may be at work on a message that is alone
-	// in hand, because consumers may have died of it. Then others come too. It trades the messages that a later crash counts against
-	// for those that wait behind a slow handler.
+	// in hand, because consumers may have died of it. Then others come too. It trades the
+	// messages that a later crash counts against for those that wait behind a slow handler.
 	Uncleared = time.Minute
 
-	// SuspectsMeet is how long a lane that has met a suspect message waits for the other lanes to meet theirs,
-	// before one of them has its turn. All sessions of a process that starts begin
-	// within it. It trades a second of each process in a crash loop for an order of the turns that spares innocent messages.
+	// SuspectsMeet is how long a lane that has met a suspect message waits for the other lanes
+	// to meet theirs, before one of them has its turn. All sessions of a process that starts
+	// begin within it. It trades a second of each process in a crash loop for an order of the
+	// turns that spares innocent messages.
 	SuspectsMeet = time.Second
 
 	// SuspectsCome is how long the lane whose turn it is may have no message. Then there is none, or another
