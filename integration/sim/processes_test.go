@@ -406,9 +406,17 @@ func (w *trial) serve(ctx context.Context, i int) {
 	}
 }
 
+// process is one that consumes.
+type process struct {
+	name     string // of its service
+	schedule int
+	id       string // beside those that were started before
+}
+
 // work runs one process.
 func (w *trial) work(ctx context.Context, i int, l life) {
 	c, name, schedule, count := w.plan.consumers[i], consumerName(i), l.schedule, cmp.Or(l.count, w.shards)
+	p := process{name: name, schedule: schedule, id: fmt.Sprintf("%s.%d", name, w.started.Add(1))}
 	conn := w.open(name, l.ahead, w.onConnect(c.declares, schedule, func() int { return count }))
 	if conn == nil {
 		return
@@ -421,14 +429,14 @@ func (w *trial) work(ctx context.Context, i int, l life) {
 	declare()
 	cfg := consumer.Config{
 		Concurrency: c.concurrency, KeyLimit: c.perKey, RetryInPlace: c.inPlace, Prefetch: c.prefetch, DrainTimeout: c.drain, HandlerTimeout: c.timeout, CopyTimeout: c.copies,
-		Traces: hooksOf(w.plan, append(w.metrics.consumers(), w.trace(name), w.lateness(name))...),
+		Traces: hooksOf(w.plan, append(w.metrics.consumers(), w.trace(p), w.lateness(name))...),
 	}
 	source := w.source(schedule, count)
-	h := func(ctx context.Context, d *consumer.Delivery) error { return w.handle(ctx, d, schedule, name) }
+	h := func(ctx context.Context, d *consumer.Delivery) error { return w.handle(ctx, d, p) }
 	for ctx.Err() == nil {
 		one, err := consumer.New(conn, source, h, cfg)
 		if c.batch > 0 {
-			one, err = w.batches(conn, source, cfg, c, schedule, name)
+			one, err = w.batches(conn, source, cfg, c, p)
 		}
 		if err != nil {
 			w.violate("%s: %v", name, err)
@@ -453,7 +461,7 @@ func (w *trial) work(ctx context.Context, i int, l life) {
 }
 
 // trace returns the hooks of the consumers of a process.
-func (w *trial) trace(name string) consumer.Trace {
+func (w *trial) trace(p process) consumer.Trace {
 	t := w.acct.Trace()
 	note := t.Settled
 	t.Settled = func(ctx context.Context, s consumer.Settled) {
@@ -466,7 +474,7 @@ func (w *trial) trace(name string) consumer.Trace {
 			w.violate("message %s was said to be in place %v, and its session was lost before its handler returned", d.ID, s.Disposition)
 		}
 		if d.Redelivered && s.Disposition == consumer.DispositionWait {
-			w.acct.Again(d.ID, account.RunOf(d, name))
+			w.acct.Again(d.ID, account.RunOf(d, p.id))
 		}
 		note(ctx, s)
 	}
@@ -512,15 +520,15 @@ var errHandler = errors.New("the printer is out of paper")
 
 // handle is the handler of all processes. What it does follows from the seed, the
 // message and the attempt.
-func (w *trial) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) error {
-	w.inTime(ctx, d, name)
-	w.inPlace(d, name)
-	return w.noted(ctx, d, schedule, name, func(m maker, runs int) error {
-		if w.isProbe(d, name) {
+func (w *trial) handle(ctx context.Context, d *consumer.Delivery, p process) error {
+	w.inTime(ctx, d, p.name)
+	w.inPlace(d, p.name)
+	return w.noted(ctx, d, p, func(m maker, runs int) error {
+		if w.isProbe(d, p.name) {
 			return nil
 		}
 		if w.isCrasher(d.ID) {
-			return w.crash(ctx, name, m.between(time.Millisecond, time.Second))
+			return w.crash(ctx, p.name, m.between(time.Millisecond, time.Second))
 		}
 		return w.do(ctx, m, runs)
 	})
@@ -530,15 +538,15 @@ func (w *trial) handle(ctx context.Context, d *consumer.Delivery, schedule int, 
 const stopGrace = 5 * time.Second
 
 // noted notes a run of a handler for one message.
-func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, name string, do func(m maker, runs int) error) (err error) {
-	end, leave := w.acct.Begin(d.ID, account.RunOf(d, name)), w.take(ctx, d, name)
+func (w *trial) noted(ctx context.Context, d *consumer.Delivery, p process, do func(m maker, runs int) error) (err error) {
+	end, leave := w.acct.Begin(d.ID, account.RunOf(d, p.id)), w.take(ctx, d, p.name)
 	w.mu.Lock()
 	m := w.planned[d.ID]
 	w.runs[d.ID]++
 	runs := w.runs[d.ID]
 	w.mu.Unlock()
 	w.keepsOrder(d, m.n)
-	ended := w.inTurn(ctx, d, name)
+	ended := w.inTurn(ctx, d, p.name)
 	var over atomic.Pointer[time.Time] // when ctx ended
 	defer context.AfterFunc(ctx, func() { now := time.Now(); over.Store(&now) })()
 	m1 := maker{rand.New(rand.NewPCG(w.seed, uint64(m.n)<<16|uint64(d.Attempt)<<8|uint64(min(runs, 255))))}
@@ -552,7 +560,7 @@ func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 			w.permanent[d.ID] = true
 			w.mu.Unlock()
 		}
-		due, failed := account.Due(w.schedules[schedule], d.Attempt, err, time.Now())
+		due, failed := account.Due(w.schedules[p.schedule], d.Attempt, err, time.Now())
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, consumer.ErrHandlerTimeout) && !errors.Is(cause, consumer.ErrConsumerTimeout) {
 			due = time.Time{} // a lost session and a stop spend no attempt
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -26,6 +27,7 @@ type trial struct {
 
 	metrics *metrics
 
+	started    atomic.Int64 // processes that consume
 	mu         sync.Mutex
 	violations []string
 	networks   map[string]*network
