@@ -325,8 +325,8 @@ func (w *trial) comeToBalance() {
 		return
 	}
 	const every, enough = 10 * time.Second, 6
-	// What has troubled an owner for long is tried again after as long.
-	limit := time.Now().Add(20*time.Minute + w.faultsEnd())
+	// What has troubled an owner for long is tried again after as long. Messages that are retried in place keep their slots.
+	limit := time.Now().Add(20*time.Minute + w.faultsEnd() + w.plan.handling(w.plan.messages()))
 	for !w.declared() && time.Now().Before(limit) {
 		time.Sleep(every)
 	}
