@@ -83,6 +83,7 @@ func (p *Publisher) openMain(o *opening) {
 	}
 	p.channels[c] = struct{}{}
 	p.main.Store(c)
+	p.suspect.Store(0) // the broker has answered the opening
 }
 
 // open opens a channel in confirm mode. A connection that is lost meanwhile is

@@ -30,6 +30,7 @@ type progress struct {
 	passed   bool      // a message was answered before the oldest one
 	answered bool      // any message was
 	since    time.Time // when a look first found that oldest message
+	lost     bool      // a look has found the channel lost
 }
 
 func (p *Publisher) startWatching() {
@@ -58,7 +59,6 @@ func (p *Publisher) watch() {
 			atOnce = p.rest(ticker)
 			continue
 		}
-		p.suspect.Store(0) // nothing is in flight
 		// A message that comes now starts the watching anew, or is found.
 		p.watching.Store(false)
 		if !p.busy() || !p.watching.CompareAndSwap(false, true) {
@@ -77,9 +77,9 @@ func (p *Publisher) CutOff() {
 	}
 }
 
-// busy reports whether anything is in flight, or set apart.
+// busy reports whether anything is in flight, set apart or suspect.
 func (p *Publisher) busy() bool {
-	if p.silent.any() {
+	if p.silent.any() || p.suspect.Load() != 0 {
 		return true
 	}
 	for _, c := range p.all() {
@@ -108,9 +108,10 @@ func (p *Publisher) lookAt(c *channel, now time.Time) {
 	if c.session.Err() != nil {
 		c.mu.Lock()
 		c.sweepLeft()
-		over := c.count == 0
+		over, known := c.count == 0, c.progress.lost
+		c.progress.lost = true
 		c.mu.Unlock()
-		if main {
+		if main && known { // what was in flight has been sent again since the last look, or nobody waits
 			p.suspect.Store(0)
 		}
 		if over && !main {
