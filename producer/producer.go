@@ -68,7 +68,7 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 		ids:       newIDs(),
 		trace:     merged(cfg.Traces, cfg.Logger),
 		repeats:   repeats.New(cfg.Logger),
-		window:    window{limits: limits, outage: publisher.Outage},
+		window:    window{limits: limits, outage: publisher.OutageOf},
 		failing:   failing{most: cfg.Window},
 		ended:     make(chan struct{}),
 	}

@@ -1,6 +1,8 @@
 package producer
 
 import (
+	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -55,4 +57,53 @@ func TestAStuckQueueHoldsUpOnlyWhatGoesThere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The window is full of messages to two queues without a leader. A message that finds no room tells of its own queue,
+// or that another one takes the room.
+func TestAFullWindowTellsWhichQueueDoesNotAnswer(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		h := stucktest.New(s.broker.Dial)
+		conn, err := connection.Open(s.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: h.Dial})
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer conn.Close()
+		p, err := New(conn, Config{Window: 2})
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer p.Close()
+		for _, queue := range []string{"stuck1", "stuck2"} {
+			s.declare(queue, nil)
+			h.Hold(queue)
+			defer h.Release(queue)
+			p.PublishAsync(s.Context(), Message{RoutingKey: queue}, nil)
+			time.Sleep(10 * time.Second)
+		}
+		const advice = "publish more slowly"
+		for _, tt := range []struct {
+			queue     string
+			says, not []string
+		}{
+			{"stuck1", []string{`queue "stuck1" has not answered`}, []string{"stuck2", advice}},
+			{"stuck2", []string{`queue "stuck2" has not answered`}, []string{"stuck1", advice}},
+			{"open", []string{advice, `; perhaps because of messages elsewhere: queue "stuck1" has not answered`}, nil},
+		} {
+			ctx, cancel := context.WithTimeout(s.Context(), time.Second)
+			p.PublishAsync(ctx, Message{RoutingKey: tt.queue}, func(_ Receipt, err error) {
+				for _, says := range tt.says {
+					if err == nil || !strings.Contains(err.Error(), says) {
+						s.Errorf("to %s: %v, want %q", tt.queue, err, says)
+					}
+				}
+				for _, not := range tt.not {
+					if err != nil && strings.Contains(err.Error(), not) {
+						s.Errorf("to %s: %v, want no %q", tt.queue, err, not)
+					}
+				}
+			})
+			cancel()
+		}
+	})
 }

@@ -15,7 +15,7 @@ import (
 // say.
 type window struct {
 	limits confirm.Limits
-	outage func() confirm.Outage // of the Publisher
+	outage func(*confirm.Message) confirm.Outage // OutageOf of the Publisher
 
 	mu         sync.Mutex
 	closed     time.Time // zero: it is not
@@ -112,7 +112,7 @@ func (w *window) await(ctx context.Context, m *confirm.Message) error {
 		return nil
 	case <-ctx.Done():
 	}
-	why := w.limits.Full(w.outage().Cause)
+	why := w.limits.Full(w.outage(m))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, other := range w.queue {

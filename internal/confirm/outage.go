@@ -37,6 +37,19 @@ func (p *Publisher) Outage() Outage {
 	return Outage{}
 }
 
+// OutageOf is Outage for the sender of m. Where single targets do not answer it is about the
+// target of m, if that is one of them.
+func (p *Publisher) OutageOf(m *Message) Outage {
+	o := p.Outage()
+	if !o.Partial {
+		return o
+	}
+	if apart := p.silent.find(m.Exchange, m.RoutingKey); apart != nil {
+		return Outage{Since: apart.since, Cause: &SilentError{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Since: apart.since}}
+	}
+	return o
+}
+
 // outageOfOpening is that of a channel that is being opened.
 func (p *Publisher) outageOfOpening() Outage {
 	p.mu.Lock()

@@ -66,7 +66,7 @@ func (c *channel) enter(ctx context.Context, m *Message, since time.Time) error 
 	case <-c.session.Done():
 		err = errMoved
 	case <-ctx.Done():
-		why := limits.Full(c.publisher.outageFor(c, m))
+		why := limits.Full(Outage{Cause: c.publisher.outageFor(c, m)})
 		if !c.isReady() {
 			why = c.publisher.unreadable() // which is why it is full
 		}
