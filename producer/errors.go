@@ -61,6 +61,22 @@ func (e *sinkError) Unwrap() error { return e.err }
 // Class returns rehop.ClassTransient.
 func (e *sinkError) Class() rehop.Class { return rehop.ClassTransient }
 
+// limitError is the error of a sink whose time a limit of ours has ended. It matches whatever the
+// sink's error matches, but for the error of the sink's ctx: that would look like the end of the
+// caller's.
+type limitError struct{ err, ended, limit error }
+
+func (e *limitError) Error() string { return fmt.Sprintf("%v: %v", e.err, e.limit) }
+
+// Is reports whether the sink's error matches target.
+func (e *limitError) Is(target error) bool { return target != e.ended && errors.Is(e.err, target) }
+
+// As finds target in the sink's error.
+func (e *limitError) As(target any) bool { return errors.As(e.err, target) }
+
+// Unwrap returns the limit.
+func (e *limitError) Unwrap() error { return e.limit }
+
 // errSinkLate is the cause of an end of the time that a sink has.
 var errSinkLate = pause.Own(rehop.WithClass(errors.New("no answer within Config.Timeout"), rehop.ClassTransient))
 

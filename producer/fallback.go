@@ -129,7 +129,7 @@ func (p *Producer) guarded(ctx context.Context, sink Sink, call func(context.Con
 		return nil
 	case errors.Is(err, ErrUnconfirmed), ctx.Err() != nil && !errors.As(err, new(*exactError)):
 		if end := pause.Ended(ctx); errors.Is(err, ctx.Err()) && !errors.Is(end, ctx.Err()) {
-			err = fmt.Errorf("%v: %w", err, end) //nolint:errorlint // the error of a limit of ours would look like the end of the caller's ctx
+			err = &limitError{err, ctx.Err(), end}
 		}
 		return &sinkError{nameOf(sink), err}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -78,20 +79,23 @@ func TestASinkThatHasNotAnswered(t *testing.T) {
 
 // A sink may return the error of its ctx, which has limits of ours too. It says that the caller's ctx has ended only if it has.
 func TestAnErrorOfASinkIsTheEndOfCtxOnlyIfThatHasEnded(t *testing.T) {
-	returns := func(wrap string) Sink {
+	errOfDriver := &fs.PathError{Op: "commit", Path: "letters", Err: errors.New("disk full")}
+	returns := func(wrap string, errs ...any) Sink {
 		return sinkFunc(func(ctx context.Context) error {
 			<-ctx.Done()
-			return fmt.Errorf(wrap, ctx.Err())
+			return fmt.Errorf(wrap, append([]any{ctx.Err()}, errs...)...)
 		})
 	}
 	for rule, tt := range map[string]struct {
 		sinks []Sink
 		limit time.Duration // of ctx
 		says  string
+		wraps error // whatever has ended
 	}{
-		"the sink's time ends":             {[]Sink{returns("%w")}, time.Hour, "no answer within Config.Timeout"},
-		"the sink's time ends in a commit": {[]Sink{returns("commit: %w")}, time.Hour, "commit: context deadline exceeded: no answer within Config.Timeout"},
-		"ctx ends meanwhile":               {[]Sink{returns("commit: %w")}, 7 * time.Second, "commit: context deadline exceeded"},
+		"the sink's time ends":                         {[]Sink{returns("%w")}, time.Hour, "no answer within Config.Timeout", errSinkLate},
+		"the sink's time ends in a commit":             {[]Sink{returns("commit: %w")}, time.Hour, "commit: context deadline exceeded: no answer within Config.Timeout", errSinkLate},
+		"the sink's time ends, and the error has more": {[]Sink{returns("%w: %w", errOfDriver)}, time.Hour, "context deadline exceeded: commit letters: disk full: no answer within Config.Timeout", errOfDriver},
+		"ctx ends meanwhile":                           {[]Sink{returns("commit: %w")}, 7 * time.Second, "commit: context deadline exceeded", context.DeadlineExceeded},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			inBubble(t, func(s *fixture) {
@@ -103,6 +107,9 @@ func TestAnErrorOfASinkIsTheEndOfCtxOnlyIfThatHasEnded(t *testing.T) {
 				_, err := p.Publish(ctx, Message{RoutingKey: "open"})
 				if err == nil || errors.Is(err, context.DeadlineExceeded) != (ctx.Err() != nil) || !strings.Contains(err.Error(), tt.says) {
 					s.Errorf("%v, and the ctx says %v; want %q in it", err, ctx.Err(), tt.says)
+				}
+				if path := new(fs.PathError); !errors.Is(err, tt.wraps) || tt.wraps == error(errOfDriver) && (!errors.As(err, &path) || path != errOfDriver) {
+					s.Errorf("%v is not %v", err, tt.wraps)
 				}
 			})
 		})
