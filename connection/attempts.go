@@ -119,10 +119,11 @@ func (a *attempts) verdict() error {
 
 // failure is verdict for the end of ctx.
 func (a *attempts) failure(ctx context.Context) error {
-	cause := pause.Ended(ctx)
-	if errors.Is(cause, errClosed) {
+	why := context.Cause(ctx)
+	if why == errClosed { //nolint:errorlint // an error that wraps it is of another Conn
 		return ErrClosed
 	}
+	cause := pause.Ended(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	tries := "tries"
@@ -133,7 +134,7 @@ func (a *attempts) failure(ctx context.Context) error {
 		return a.errorf("no connection yet, "+cause.Error(), cause)
 	}
 	text := fmt.Sprintf("no connection within %v (%d %s)", time.Since(a.began).Round(100*time.Millisecond), a.count, tries)
-	if !errors.Is(cause, errOpenTimeout) {
+	if why != errOpenTimeout { //nolint:errorlint // as above
 		text += ", then " + cause.Error()
 	}
 	return a.errorf(text, cause)

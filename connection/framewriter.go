@@ -11,9 +11,11 @@ import (
 // frameWriter writes frames for the client library. It passes them on as they are,
 // except on a channel that is closed. The library lets a command through that was about
 // to be written when it answered the broker's close, and commands that come while the
-// broker has not answered its own. For those the broker would end the connection, with every
-// other channel on it. The broker discards what comes after a close, so nothing is lost with them. But it
-// wants each command as a whole: the header and the bodies of a message pass if its method has.
+// broker has not answered the library's own close. For such a command the broker would end
+// the connection, with every other channel on it. Nothing is lost without it: the broker
+// carries out no command that comes after a close, whichever side has sent the close. But
+// the broker wants each command as a whole: the header and the bodies of a message pass if
+// its method has.
 type frameWriter struct {
 	to     io.Writer
 	closed *closedChannels
@@ -84,9 +86,9 @@ func (w *frameWriter) pass(p []byte) error {
 	return err
 }
 
-// stray reports whether a frame is left out: of a closed channel, a
-// method that is neither the answer to the broker's close nor the beginning of the next channel of this
-// number, and what follows such a method.
+// stray reports whether a frame is left out: of a closed channel, a method that is neither
+// the answer to the broker's close nor the beginning of the next channel of this number, and
+// what follows such a method.
 func (w *frameWriter) stray(f []byte) bool {
 	channel := binary.BigEndian.Uint16(f[1:])
 	if f[0] != methodFrame {

@@ -3,6 +3,7 @@ package connection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,5 +52,39 @@ func TestACallWithACtxThatHadEndedSaysSo(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A caller may end its ctx with an error of another Conn, which says nothing of this one.
+func TestTheEndOfAnotherConnIsACauseLikeAnyOther(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("connection refused")
+	of := func(cause error) error { // of the other Conn, whose ctx has ended with cause
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		a := newAttempts(1)
+		a.add(0, refused)
+		return a.failure(ctx)
+	}
+	for _, tt := range []struct {
+		rule  string
+		cause error
+		want  []error
+		text  string
+	}{
+		{"this Conn is closed", errClosed, []error{ErrClosed}, ErrClosed.Error()},
+		{"a session of another Conn, which is closed", fmt.Errorf("%w: %w", ErrSessionLost, errClosed), []error{context.Canceled, ErrSessionLost, refused}, "(1 try), then context canceled: "},
+		{"OpenTimeout of this Conn has passed", errOpenTimeout, []error{context.Canceled, refused}, "(1 try): connection refused"},
+		{"OpenTimeout of another Conn has passed", of(errOpenTimeout), []error{context.Canceled, refused}, "(1 try), then "},
+	} {
+		err := of(tt.cause)
+		for _, want := range tt.want {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v is not %v", tt.rule, err, want)
+			}
+		}
+		if !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: %v, want %q", tt.rule, err, tt.text)
+		}
 	}
 }
