@@ -328,14 +328,19 @@ func (r *liveRedrive) stays(p *transfer) {
 }
 
 // missed returns how many letters that are known did not come. One that may have been sent is in the place of a letter
-// like it.
+// like it, whether it stays or was sent again.
 func (r *liveRedrive) missed() int {
 	n := r.room.known
-	stay := map[string]int{}
+	came := map[string]int{}
 	for key := range r.maybeSent {
-		stay[digestOf(key)]++
+		came[digestOf(key)]++
 	}
-	for digest, alike := range stay {
+	for key := range r.book.past.doubted {
+		if r.book.past.sent[key] || r.ended[key] {
+			came[digestOf(key)]++
+		}
+	}
+	for digest, alike := range came {
 		n -= min(alike, r.room.alike[digest])
 	}
 	return n

@@ -92,23 +92,40 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 	}
 }
 
-// Of two equal letters one was sent. The other one is in doubt for it, and is not missed too.
+// Of two equal letters one was sent. The other one is in doubt for it, and is not missed too: neither while it stays, nor
+// once it is sent again.
 func TestALetterInDoubtIsNotMissed(t *testing.T) {
-	onEach(t, func(w *fixture) {
-		w.dead()
-		must(w.T, w.channel().Publish("", "orders.dlq", false, false, like("m-0")))
-		w.has("orders.dlq", 1)
-		list, err := w.live().Peek(w.Context(), 1)
-		must(w.T, err)
-		key := list.Letters[0].digest()
-		b, err := w.journal.begin(Redrive{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
-		must(w.T, err)
-		must(w.T, errors.Join(b.write(entry{Seen: []string{key, key}, Try: []string{key}}), b.write(entry{Sent: []string{key}}), b.file.Close(), b.release()))
-		p, err := w.live().Resume(w.Context(), "o-1", By{}, nil)
-		if err != nil || p.Done != 1 || p.MaybeSent != 1 || strings.Contains(p.Note, "did not come") {
-			w.Errorf("%v: %+v, want 1 sent, 1 in doubt and none that did not come", err, p)
-		}
-	})
+	for _, tt := range []struct {
+		rule         string
+		answer       Answer
+		refuse       bool // the work queue refuses
+		done, failed int
+		missed       bool
+	}{
+		{"it stays", "", false, 1, 0, false},
+		{"it is sent again", Again, false, 2, 0, false},
+		{"it is sent again in vain", Again, true, 1, 1, false},
+		{"it is deleted as the letter that was sent: the other one is missed", Delete, false, 1, 0, true},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onEach(t, func(w *fixture) {
+				w.dead()
+				must(w.T, w.channel().Publish("", "orders.dlq", false, false, like("m-0")))
+				w.has("orders.dlq", 1)
+				list, err := w.live().Peek(w.Context(), 1)
+				must(w.T, err)
+				key := list.Letters[0].digest()
+				b, err := w.journal.begin(Redrive{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
+				must(w.T, err)
+				must(w.T, errors.Join(b.write(entry{Seen: []string{key, key}, Try: []string{key}}), b.write(entry{Sent: []string{key}}), b.file.Close(), b.release()))
+				w.broker.Refuse("orders", tt.refuse)
+				p, err := w.live().Resume(w.Context(), "o-1", By{Who: "ada", MaybeSent: tt.answer}, nil)
+				if err != nil || p.Done != tt.done || p.Failed != tt.failed || strings.Contains(p.Note, "did not come") != tt.missed {
+					w.Errorf("%v: %+v, want %d sent, %d failed and, that one did not come, %v", err, p, tt.done, tt.failed, tt.missed)
+				}
+			})
+		})
+	}
 }
 
 func TestADecisionThatIsNoneIsRefused(t *testing.T) {
