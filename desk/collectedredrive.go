@@ -83,6 +83,9 @@ type collectedRedrive struct {
 	failed   map[int64]bool // letters that this process has tried in vain, by their numbers
 	sent     []string
 	noted    time.Time
+
+	failedBefore int // of failed, when this replay began
+	unsendable   int // letters that cannot be sent, which each replay meets: the most that one has met
 }
 
 func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
@@ -176,6 +179,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		for {
 			r.mu.Lock()
 			done, r.known, r.doubted, r.untried, r.maybe, r.again = r.progress.Done, 0, 0, 0, 0, 0
+			r.failedBefore = len(r.failed)
 			r.mu.Unlock()
 			if r.heed() {
 				return ErrRedriveStopped
@@ -187,7 +191,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 			tried := report.Sent + report.Failed
 			if others = report.Matched - tried - r.untried - r.again; options.Limit > 0 {
 				others = min(others, options.Limit-tried)
-				options.Limit -= tried - r.doubted // those in doubt are tried by each replay
+				options.Limit -= report.Sent + len(r.failed) - r.failedBefore // each replay tries those again that cannot be sent
 			}
 			// A process that has died has leased letters, which are free in a while.
 			if err != nil || others <= 0 || !r.resumed || time.Since(began) > leases || !pause.For(ctx, noteEvery) {
@@ -387,7 +391,8 @@ func (r *collectedRedrive) left() (n int, bounded bool) {
 func (r *collectedRedrive) settled(before int, report store.ReplayReport) {
 	before -= r.known
 	r.progress.Matched, r.progress.Done = before+report.Matched, before+report.Sent
-	r.progress.Failed, r.progress.Skipped = max(report.Failed-r.doubted, 0)+r.again, r.doubted
+	r.unsendable = max(r.unsendable, report.Failed-r.doubted-(len(r.failed)-r.failedBefore))
+	r.progress.Failed, r.progress.Skipped = len(r.failed)+r.unsendable, max(r.progress.Skipped, r.doubted)
 	r.progress.LastID = report.LastID
 	if report.Last != nil && !hasNoTarget(report.Last) {
 		r.progress.Error = report.Last.Error()

@@ -4,14 +4,20 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/xdeath"
 )
 
 // slowPublisher is that of a process which has leased letters and gives them back unsent.
@@ -74,5 +80,45 @@ func TestARefusedLetterTakesOnePlaceInTheLimit(t *testing.T) {
 			w.Errorf("%v: %+v, want 3 refused and 3 sent", err, p)
 		}
 		w.has("bills.00", 3)
+	})
+}
+
+// A redrive that waits for the letters of a process which has died meets those that cannot be sent in each of its passes.
+// Each has one place in the limit, and no count of the progress falls.
+func TestALetterThatCannotBeSentHasOnePlaceInTheLimit(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead()
+		letters, source := w.stored(0)
+		for _, id := range []string{"no target", "too large 1", "too large 2", "m-0", "m-1", "m-2", "m-3"} {
+			d := &consumer.Delivery{ID: id, RoutingKey: "orders", Queue: "orders.dlq"}
+			d.History.Queue = "orders"
+			switch {
+			case id == "no target":
+				d.RoutingKey, d.History.Queue = "", ""
+			case strings.HasPrefix(id, "too large"):
+				d.Headers = amqp.Table{"large": strings.Repeat("x", 70_000)}
+			}
+			d.History.Failure = xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no stock"}
+			must(w.T, letters.Collect(w.Context(), d))
+		}
+		time.Sleep(time.Second)
+		w.cutOffWith(source, Redrive{ID: "mine", Action: Send, All: true, Limit: 7, Rate: 2})
+		gaveBack := make(chan error, 1)
+		go func() {
+			_, err := letters.Replay(w.Context(), slowPublisher{}, store.Query{MessageIDs: []string{"m-0", "m-1"}}, store.ReplayOptions{})
+			gaveBack <- err
+		}()
+		synctest.Wait()
+		var last Progress
+		p, err := source.Resume(w.Context(), "mine", By{}, func(p Progress) {
+			if p.Failed < last.Failed || p.Skipped < last.Skipped || p.Done < last.Done || p.Matched < last.Matched {
+				w.Errorf("%+v, and then %+v", last, p)
+			}
+			last = p
+		})
+		if err != nil || p.Done != 4 || p.Failed != 2 || p.Skipped != 1 || p.Matched != 7 {
+			w.Errorf("%v: %+v, want 4 sent, 2 failed and 1 without a target", err, p)
+		}
+		must(w.T, <-gaveBack)
 	})
 }
