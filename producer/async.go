@@ -119,7 +119,6 @@ func (asyncReporter) Answered(messages []*confirm.Message) {
 		}
 	}
 	if slots > 0 {
-		p.reached()
 		p.window.safe(slots)
 	}
 	for _, s := range messages {

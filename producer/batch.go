@@ -138,9 +138,6 @@ func (b *batch) Answered(messages []*confirm.Message) {
 			confirmed++
 		}
 	}
-	if confirmed > 0 {
-		b.producer.reached()
-	}
 	b.producer.window.safe(confirmed)
 	for _, s := range messages {
 		i := s.Number

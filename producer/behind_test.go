@@ -72,6 +72,45 @@ func TestAMessageBehindStoredOnesIsNotSent(t *testing.T) {
 	}
 }
 
+// What is known of the lines of a Producer is what the sinks have said of the latest messages.
+func TestWhatHealthTellsOfMessagesBehindOthers(t *testing.T) {
+	t0, errLocked, errLeft := time.Unix(1_000_000, 0), errors.New("locked"), errors.New("left")
+	type event struct {
+		at    time.Duration
+		err   error // of the sink; nil: it has kept the message
+		ended error // of the caller's ctx
+	}
+	for _, tt := range []struct {
+		rule   string
+		events []event
+		at     time.Duration
+		since  time.Duration // -1: healthy
+		cause  error
+	}{
+		{"nothing was kept", nil, 0, -1, nil},
+		{"a message was kept", []event{{0, nil, nil}}, behindFor - 1, 0, ErrBehind},
+		{"kept long ago, and none since: the store may be empty", []event{{0, nil, nil}}, behindFor, -1, nil},
+		{"one after another", []event{{0, nil, nil}, {behindFor - 1, nil, nil}}, 2*behindFor - 2, 0, ErrBehind},
+		{"one, and another one long afterwards", []event{{0, nil, nil}, {behindFor, nil, nil}}, behindFor, behindFor, ErrBehind},
+		{"the sink cannot tell", []event{{0, errLocked, nil}}, 1, 0, errLocked},
+		{"the sink cannot tell any more", []event{{0, nil, nil}, {1, errLocked, nil}}, 2, 0, errLocked},
+		{"the caller left: nothing is known", []event{{0, errLeft, errLeft}}, 1, -1, nil},
+		{"kept, although the caller left", []event{{0, nil, errLeft}}, 1, 0, ErrBehind},
+		{"the caller of the next one left", []event{{0, nil, nil}, {behindFor - 1, errLeft, errLeft}}, behindFor, -1, nil},
+	} {
+		var b behind
+		for _, e := range tt.events {
+			b = b.after(t0.Add(e.at), e.err, e.ended)
+		}
+		switch h := b.health(t0.Add(tt.at)); {
+		case (h == nil) != (tt.since < 0):
+			t.Errorf("%s: %v", tt.rule, h)
+		case h != nil && (!h.Degraded || !h.Since.Equal(t0.Add(tt.since)) || !errors.Is(h, tt.cause) || errors.Is(h, ErrBehind) != (tt.cause == ErrBehind)):
+			t.Errorf("%s: %v since %v, want %v since %v", tt.rule, h, h.Since, tt.cause, t0.Add(tt.since))
+		}
+	}
+}
+
 // Messages that are kept behind others do not reach the broker, and nothing else says so.
 func TestHealthOfAProducerWhoseMessagesAreKeptBehindOthers(t *testing.T) {
 	for _, tt := range ways {
@@ -81,29 +120,36 @@ func TestHealthOfAProducerWhoseMessagesAreKeptBehindOthers(t *testing.T) {
 				sink := &ordered{}
 				p := s.producer(Config{Fallback: []Sink{sink}})
 				defer p.Close()
-				publish := func(queue string, want Place) {
+				publish := func(ctx context.Context, queue string, want Place) {
 					s.Helper()
-					if r, err := tt.publish(s.Context(), p, Message{RoutingKey: queue}); r.Place != want || (err == nil) != (want != "") {
+					if r, err := tt.publish(ctx, p, Message{RoutingKey: queue}); r.Place != want || (err == nil) != (want != "") {
 						s.Errorf("%+v, %v", r, err)
 					}
 				}
-				publish("open", PlaceFallback)
+				check := func(rule string, since time.Time, cause error) {
+					s.Helper()
+					var h *rehop.HealthError
+					switch err := p.Health(); {
+					case cause == nil && err != nil, cause != nil && (!errors.As(err, &h) || !h.Degraded || !h.Since.Equal(since) || !errors.Is(h, cause)):
+						s.Errorf("%s: Health = %v, want %v since %v", rule, err, cause, since)
+					}
+				}
+				ended, cancel := context.WithCancel(s.Context())
+				cancel()
+				sink.err = context.Canceled
+				publish(ended, "open", "")
+				check("the caller left", time.Time{}, nil)
+				sink.err = nil
+				publish(s.Context(), "open", PlaceFallback)
 				kept := time.Now()
-				time.Sleep(time.Hour)
-				publish("open", PlaceFallback)
-				var h *rehop.HealthError
-				if err := p.Health(); !errors.As(err, &h) || !h.Degraded || !h.Since.Equal(kept) || !errors.Is(h, ErrBehind) {
-					s.Errorf("Health = %v, want degraded since %v", err, kept)
-				}
-				publish("free", PlaceQueue)
-				if err := p.Health(); err != nil {
-					s.Errorf("Health = %v after a message has reached its queue", err)
-				}
+				check("kept", kept, ErrBehind)
+				publish(s.Context(), "free", PlaceQueue)
+				check("a message to another target says nothing of them", kept, ErrBehind)
+				time.Sleep(behindFor)
+				check("the store may be empty by now", time.Time{}, nil)
 				sink.err = errors.New("locked")
-				publish("open", "")
-				if err := p.Health(); !errors.As(err, &h) || !errors.Is(h, ErrBehind) {
-					s.Errorf("Health = %v after a message that the sink did not keep", err)
-				}
+				publish(s.Context(), "open", "")
+				check("a message that the sink did not keep", time.Now(), sink.err)
 			})
 		})
 	}

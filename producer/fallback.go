@@ -16,7 +16,6 @@ import (
 func (p *Producer) receipt(ctx context.Context, m *Message, maybeDuplicate bool, err error) Receipt {
 	receipt := Receipt{ID: m.ID, MaybeDuplicate: maybeDuplicate || errors.Is(err, ErrUnconfirmed)}
 	if err == nil {
-		p.reached()
 		receipt.Place = PlaceQueue
 		return receipt
 	}

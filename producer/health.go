@@ -16,8 +16,9 @@ const unhealthyAfter = 15 * time.Second
 //   - degraded while messages cannot be sent or are not answered for less than 15 s,
 //     and for longer if the Fallback has a sink for messages with this cause, whether or
 //     not its Put succeeds;
-//   - degraded from a message that was not sent because earlier ones wait in a store,
-//     see store.Config.KeepOrder, until the Producer publishes one that reaches its queue;
+//   - degraded for 15 s after a message that was not sent because earlier ones of its line
+//     wait in a store, see store.Config.KeepOrder, or because the store did not tell whether
+//     some wait; not if the caller's ctx had ended by then;
 //   - degraded while a single target, an exchange with a key, does not answer;
 //   - unhealthy when they cannot be sent or are not answered for longer, and after
 //     Shutdown.
@@ -29,10 +30,10 @@ func (p *Producer) Health() error {
 	}
 	outage := p.publisher.Outage()
 	if outage.Cause == nil {
-		if behind := p.behind.Load(); behind != 0 {
-			return &rehop.HealthError{Degraded: true, Since: time.Unix(0, behind), Cause: fmt.Errorf("producer: the last messages were not sent: %w", ErrBehind)}
+		if h := p.behind.health(); h != nil {
+			return h
 		}
-		return nil
+		return nil // not a nil *rehop.HealthError
 	}
 	degraded := outage.Partial || p.taken(CauseOf(outage.Cause)) || time.Since(outage.Since) < unhealthyAfter
 	return &rehop.HealthError{Degraded: degraded, Since: outage.Since, Cause: fmt.Errorf("producer: %w", outage.Cause)}

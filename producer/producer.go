@@ -36,7 +36,7 @@ type Producer struct {
 	decided  decided
 	untold   untold
 	sinkTime sinkTime
-	behind   atomic.Int64 // since when messages are kept behind others, in Unix nanoseconds; 0: the last ones are not
+	behind   behinds
 
 	sinks    context.Context // ends when a Shutdown has run out of time
 	endSinks context.CancelCauseFunc
