@@ -105,7 +105,7 @@ func TestWhatHealthTellsOfMessagesBehindOthers(t *testing.T) {
 		switch h := b.health(t0.Add(tt.at)); {
 		case (h == nil) != (tt.since < 0):
 			t.Errorf("%s: %v", tt.rule, h)
-		case h != nil && (!h.Degraded || !h.Since.Equal(t0.Add(tt.since)) || !errors.Is(h, tt.cause) || errors.Is(h, ErrBehind) != (tt.cause == ErrBehind)):
+		case h != nil && (!h.Degraded || !h.Since.Equal(t0.Add(tt.since)) || !errors.Is(h, tt.cause) || errors.Is(h, ErrBehind) != errors.Is(tt.cause, ErrBehind)):
 			t.Errorf("%s: %v since %v, want %v since %v", tt.rule, h, h.Since, tt.cause, t0.Add(tt.since))
 		}
 	}

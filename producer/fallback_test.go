@@ -108,7 +108,7 @@ func TestAnErrorOfASinkIsTheEndOfCtxOnlyIfThatHasEnded(t *testing.T) {
 				if err == nil || errors.Is(err, context.DeadlineExceeded) != (ctx.Err() != nil) || !strings.Contains(err.Error(), tt.says) {
 					s.Errorf("%v, and the ctx says %v; want %q in it", err, ctx.Err(), tt.says)
 				}
-				if path := new(fs.PathError); !errors.Is(err, tt.wraps) || tt.wraps == error(errOfDriver) && (!errors.As(err, &path) || path != errOfDriver) {
+				if !errors.Is(err, tt.wraps) || errors.As(err, new(*fs.PathError)) != errors.As(tt.wraps, new(*fs.PathError)) {
 					s.Errorf("%v is not %v", err, tt.wraps)
 				}
 			})
