@@ -43,7 +43,7 @@ func (e *ConflictError) Unwrap() error { return e.cause }
 // queue that it is a part of, or nil.
 func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause *amqp.Error) *ConflictError {
 	e := &ConflictError{Kind: "queue", Name: q.Name, cause: cause}
-	if names := differing(q.Args, have); len(names) > 0 {
+	if names := q.refused(have); len(names) > 0 {
 		e.Argument = names[0]
 		e.Want, e.Have = argumentText(e.Argument, q.Args[e.Argument]), argumentText(e.Argument, have[e.Argument])
 	}

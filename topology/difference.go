@@ -285,7 +285,7 @@ func (d *comparison) queue(q plannedQueue, conflict *ConflictError) {
 		if conflict.Argument == "x-queue-type" {
 			code = "queue-type"
 		}
-		names, effect := differing(q.Args, args), "topology.Declare returns an error, so no program that declares it starts"
+		names, effect := q.refused(args), "topology.Declare returns an error, so no program that declares it starts"
 		if code != "queue-type" {
 			effect = d.harm(q, form, names)
 		}
@@ -432,8 +432,11 @@ func (d *comparison) bindings() {
 				"no version of rehop binds it, so "+unbinding(d.have.vhost, b))
 		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
 		default:
-			d.add(DriftExtra, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
-				"messages take a way that is not in the plan, and may be in two queues", "unless another program or an earlier version of this one relies on it, "+unbinding(d.have.vhost, b))
+			effect := "messages take a way that is not in the plan, and may be in two queues"
+			if d.isTwin(b) {
+				effect = "none: it leads the same messages to the same place as a binding of the plan"
+			}
+			d.add(DriftExtra, "binding-extra", part{"binding", b.describe()}, none, b.describe(), effect, "unless another program or an earlier version of this one relies on it, "+unbinding(d.have.vhost, b))
 		}
 	}
 }
@@ -458,7 +461,7 @@ func isWiring(exchange string) bool {
 // engine or version do.
 func (d *comparison) isAstray(b plannedBinding) bool {
 	owner, ok := wiringOf(b.Exchange)
-	if !ok || !d.hasOwner(owner) || isOfCommonLetters(b) {
+	if !ok || !d.hasOwner(owner) || d.isOfCommonLetters(b) {
 		return false
 	}
 	w, every, all := WorkQueue{Name: owner}, PlannedEngine{}, builder{}
@@ -466,15 +469,43 @@ func (d *comparison) isAstray(b plannedBinding) bool {
 		every.Waits, every.nacks = append(every.Waits, route.WaitQueue(owner, i+1)), append(every.nacks, true)
 	}
 	w.wiring(&all, true, every)
-	return !slices.ContainsFunc(all.plan.bindings, func(of plannedBinding) bool { return of.identity() == b.identity() })
+	kind := all.plan.exchanges[slices.IndexFunc(all.plan.exchanges, func(e plannedExchange) bool { return e.Name == b.Exchange })].Kind
+	return !b.isAmong(all.plan.bindings, kind)
+}
+
+// isAmong reports whether an exchange of this kind takes a binding for one of these.
+func (b plannedBinding) isAmong(list []plannedBinding, kind string) bool {
+	return slices.ContainsFunc(list, func(of plannedBinding) bool { return of.asReadBy(kind).identity() == b.asReadBy(kind).identity() })
+}
+
+// asReadBy returns a binding with only what an exchange of this kind reads of it. By two that are the same so a message comes to their
+// queue once.
+func (b plannedBinding) asReadBy(kind string) plannedBinding {
+	if kind != amqp.ExchangeDirect {
+		b.RoutingKey = ""
+	}
+	if kind != amqp.ExchangeHeaders {
+		b.Args = nil
+	}
+	return b
+}
+
+// isTwin reports whether a binding of an exchange between a work queue and its waits does what one of the plan does.
+func (d *comparison) isTwin(b plannedBinding) bool {
+	at := slices.IndexFunc(d.plan.exchanges, func(e plannedExchange) bool { return e.Name == b.Exchange && isWiring(e.Name) })
+	return at >= 0 && b.isAmong(d.plan.bindings, d.plan.exchanges[at].Kind)
 }
 
 // isOfCommonLetters reports whether a binding leads the dead letters of a work queue to those that lanes or shards of a Name have in
-// common: the work queue may have been one of these, or of lanes that had [Lanes.OneDeadLetterQueue] once. Only its name tells.
-func isOfCommonLetters(b plannedBinding) bool {
+// common: the work queue may have been one of these, or of lanes that had [Lanes.OneDeadLetterQueue] once. Only its name tells, and
+// names alone do not tell a lane with a dot in its own name.
+func (d *comparison) isOfCommonLetters(b plannedBinding) bool {
 	owner, isUnrouted := strings.CutSuffix(b.Exchange, WorkQueue{}.unroutedExchange())
 	name, isLetters := strings.CutSuffix(b.Queue, WorkQueue{}.DeadLetterQueue().Name)
-	return isUnrouted && isLetters && strings.HasPrefix(owner, name+".")
+	word, isPart := strings.CutPrefix(owner, name+".")
+	return isUnrouted && isLetters && isPart && (!strings.Contains(word, ".") || slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool {
+		return e.Queue == owner && e.work.lane.lanes == name
+	}))
 }
 
 // isOurs reports whether all bindings of an exchange are declared by rehop. The exchanges of the user have other bindings.
@@ -626,6 +657,9 @@ func (d *comparison) timeout(q ruled) {
 	}
 	planned := d.plan.queues[slices.IndexFunc(d.plan.queues, func(p plannedQueue) bool { return p.Name == q.name })]
 	remedy := fmt.Sprintf("%s; then delete it (%s) and declare again", planned.emptied(d.have.vhost), deleteQueue(d.have.vhost, q.name))
+	if q.role == workRole {
+		remedy += bindAgain
+	}
 	if v.AtLeast(4, 3) {
 		remedy = "set ConsumerTimeout in the specification: consumers then ask for it, and the argument does not count"
 	}

@@ -264,6 +264,16 @@ func TestABindingThatTheRoleOfAnExchangeDoesNotHave(t *testing.T) {
 		{[]Spec{a, b}, "a.rehop.unrouted", "", nil, "b.dlq", DriftDiffers},
 		{[]Spec{WorkQueue{Name: "a"}}, "a.rehop.unrouted", "", nil, "a.wait.9", DriftDiffers}, // an extra queue
 
+		// An exchange leads a message to a queue once, however many bindings lead it there.
+		{[]Spec{b}, "b.rehop.unrouted", "x", nil, "b.dlq", DriftExtra},
+		{[]Spec{b}, "b.rehop.unrouted", "", amqp.Table{"a": "b"}, "b.dlq", DriftExtra},
+		{[]Spec{b}, "b.rehop.return.spare", "x", nil, "b", DriftExtra},
+		{[]Spec{b}, "b.rehop.return", "x", matchAny, "b", DriftExtra},
+		{[]Spec{b}, "b.rehop.dlx", "x", matchRej, "exchange b.rehop.delay", DriftExtra},
+		{[]Spec{b}, "b.rehop.delay.first", "x", nil, "b.wait.1", DriftExtra},
+		{[]Spec{b}, "b.rehop.delay", "b@1", amqp.Table{"a": "b"}, "b.wait.2", DriftExtra},
+		{[]Spec{b}, "b.rehop.delay", "b@2", nil, "b.wait.2", DriftDiffers},
+
 		{[]Spec{lanes}, "l.hi.rehop.unrouted", "", nil, "l.dlq", DriftExtra},
 		{[]Spec{lanes, DeadLetterQueue{Name: "l.dlq"}}, "l.hi.rehop.unrouted", "", nil, "l.dlq", DriftExtra},
 		{[]Spec{WorkQueue{Name: "a", Engine: EngineCarry, Waits: waits}}, "a.rehop.delay.spare", "", matchRej, "a.wait.1", DriftExtra}, // of the engine nack
@@ -334,6 +344,9 @@ func TestAConsumerTimeoutThatAQueueWasDeclaredWith(t *testing.T) {
 		got := ""
 		for _, e := range drift.Differences {
 			got += fmt.Sprintf("%s, %s: %s; %s; %s", e.Code, e.Class, e.Expected, e.Found, e.Effect)
+			if others := e.Code == "queue-arguments" && tt.at == "orders" && tt.v == v4; strings.HasSuffix(e.Remedy, bindAgain) != others {
+				t.Errorf("%s of %v on %s: %s\nOthers have bound it, and it is deleted: %t", tt.at, tt.spec, tt.v, e.Remedy, others)
+			}
 		}
 		if err != nil || got != tt.want {
 			t.Errorf("%s of %v with %s and policy %q on %s: %v\n%s\nwant %s", tt.at, tt.spec, tt.has, tt.policy, tt.v, err, drift, tt.want)
@@ -778,6 +791,22 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		{"a consumer timeout", orders, func(o *observed, _ Plan) {
 			policies(o, "orders", map[string]any{"consumer-timeout": 10000}, map[string]any{})
 		}, []string{"expected: no consumer-timeout below 30m0s, unless the broker's configuration has less", `policy "p" sets consumer-timeout to 10s`}, ""},
+		{"a consumer timeout beside an argument that Declare refuses", orders, func(o *observed, _ Plan) {
+			o.queues["orders"].Arguments["x-max-length"], o.queues["orders"].Arguments[consumerTimeoutArgument] = json.Number("5"), json.Number("2000")
+		}, []string{"found:    x-max-length 5\n", "found:    x-consumer-timeout 2s\n"}, "x-consumer-timeout 2000"},
+		{"the same where consumers ask for another one", []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, func(o *observed, _ Plan) {
+			o.queues["orders"].Arguments["x-max-length"], o.queues["orders"].Arguments[consumerTimeoutArgument] = json.Number("5"), json.Number("2000")
+		}, []string{"found:    x-max-length 5\n"}, "x-consumer-timeout"},
+		{"a consumer timeout of a queue of others", orders, func(o *observed, _ Plan) {
+			o.queues["orders"].Arguments[consumerTimeoutArgument] = json.Number("2000")
+			delete(o.queues["orders"].Arguments, "x-dead-letter-exchange")
+		}, []string{"found:    x-dead-letter-exchange none\n", "set WorkQueue.Existing"}, "x-consumer-timeout 2000"},
+		{"a timeout for consumers whose node is gone, of a dead-letter queue", orders, func(o *observed, _ Plan) {
+			o.queues["orders.dlq"].Arguments[disconnectedTimeoutArgument] = json.Number("2000")
+		}, []string{"found:    x-consumer-disconnected-timeout 2000\n"}, ""},
+		{"another key of an exchange that reads none", orders, func(o *observed, _ Plan) {
+			o.bind(plannedBinding{Exchange: "orders.rehop.unrouted", RoutingKey: "x", Queue: "orders.dlq"})
+		}, []string{"- binding", "effect:   none: it leads the same messages to the same place as a binding of the plan"}, "in two"},
 		{"an exchange that nobody knows", orders, func(o *observed, _ Plan) {
 			o.exchanges["orders.rehop.fremd"] = management.Exchange{Name: "orders.rehop.fremd", Type: "topic", Durable: true}
 		}, []string{"effect:   not known", "topology.Delete leaves it"}, "topology.Delete deletes it"},
@@ -859,6 +888,12 @@ func TestNamesLikeOurs(t *testing.T) {
 			"binding-extra, differs, ab.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
 		{"the same, where the other one is planned too", []Spec{WorkQueue{Name: "ab"}, WorkQueue{Name: "a"}}, nil, binding(plannedBinding{Exchange: "ab.rehop.unrouted", Queue: "a.dlq"}),
 			"binding-extra, differs, ab.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
+		{"dead letters of a work queue that no lane of theirs has the name of", []Spec{WorkQueue{Name: "a.b.c"}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),
+			"binding-extra, differs, a.b.c.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
+		{"dead letters of a lane with a dot in its name", []Spec{Lanes{Name: "a", Lanes: []Lane{{Name: "b.c"}, {Name: "bulk"}}}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),
+			"binding-extra, extra, a.b.c.rehop.unrouted ----> a.dlq: unless another program or an earlier version of this one", 0},
+		{"dead letters of a lane with a dot in its name that lead to those of another one", []Spec{Lanes{Name: "a.b", Lanes: []Lane{{Name: "c"}, {Name: "bulk"}}}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),
+			"binding-extra, differs, a.b.c.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
 		{"a work queue named as a wait", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.wait.1: leave it", 0},
 		{"a work queue named as a wait of the plan", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.wait.1: leave it", 0},
 		{"a work queue named as a wait with its time", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1.5m", Waits: minute}}, nil, "queue-extra, extra, a.wait.1.5m: leave it", 0},

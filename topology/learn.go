@@ -209,6 +209,14 @@ func differences(want, have amqp.Table) string {
 	return text
 }
 
+// refused returns the names of the arguments for which a declaration of the queue is a conflict.
+func (q plannedQueue) refused(have amqp.Table) []string {
+	if q.role == workRole {
+		return differing(withTimeoutsOf(have, q.Args), have)
+	}
+	return differing(q.Args, have)
+}
+
 // differing returns the names of the arguments that differ, the type first,
 // because the others follow from it.
 func differing(want, have amqp.Table) []string {
@@ -216,9 +224,6 @@ func differing(want, have amqp.Table) []string {
 	maps.Copy(all, have)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if name == disconnectedTimeoutArgument { // whatever it is, it is accepted
-			continue
-		}
 		if !equalValues(want[name], have[name]) {
 			names = append(names, name)
 		}
