@@ -105,7 +105,7 @@ type Difference struct {
 	//	exchange-missing    an exchange does not exist
 	//	binding-missing     a binding does not exist
 	//	queue-type          a queue has another type
-	//	queue-arguments     a queue has other arguments; of class DriftOverridden if it is a consumer timeout that Declare accepts, and that cuts handlers short
+	//	queue-arguments     a queue has other arguments; of class DriftOverridden for a consumer timeout that is too short, and that Declare accepts
 	//	queue-lifetime      a queue is not durable, or is deleted by itself
 	//	exchange-kind       an exchange has another kind
 	//	exchange-arguments  an exchange has another alternate exchange
@@ -115,7 +115,7 @@ type Difference struct {
 	//	target-refuses      a queue that messages are delayed to refuses messages when it is full
 	//	queue-extra         a queue that the plan does not have, such as a wait of an earlier schedule
 	//	exchange-extra      an exchange that the plan does not have
-	//	binding-extra       a binding that the plan does not have; of class DriftDiffers if it leads messages between work queue, waits and dead letters elsewhere
+	//	binding-extra       a binding that the plan does not have; of class DriftDiffers if it leads retries or dead letters elsewhere too
 	//	policy              a policy breaks a promise
 	//	operator-policy     an operator policy breaks a promise
 	//	queue-limit         the virtual host may not have as many queues as are missing

@@ -311,6 +311,7 @@ func TestCheck(t *testing.T) {
 			b.Said(b.id, 1, done)
 		}, "-1 deliveries were received"},
 		"an id that is written otherwise": {func(b book) { b.Received("orders/01") }, `"orders/01" is received, and is none of ours`},
+		"an id whose number has a sign":   {func(b book) { b.Received("orders/+1") }, `"orders/+1" is received, and is none of ours`},
 		"a stranger":                      {func(b book) { b.Letter("invoices/1", "", 0, 1, false) }, `"invoices/1" is a letter, and is none of ours`},
 		"a number that was not given": {func(b book) {
 			b.Begin("orders/2", Run{Attempt: 1})(false, time.Time{})

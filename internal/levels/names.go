@@ -140,7 +140,7 @@ func IsDeliverPattern(pattern, queue string) bool {
 	number, rest, _ := strings.Cut(words, ".")
 	exchange := strings.Split(rest, ".") // and the key
 	n, err := strconv.Atoi(strings.TrimPrefix(number, ">"))
-	return err == nil && number[0] == '>' && n > 0 && n <= len(exchange) && rest != "" && !HasWildcard(strings.Join(exchange[:n], "."))
+	return err == nil && number == ">"+strconv.Itoa(n) && n > 0 && n <= len(exchange) && rest != "" && !HasWildcard(strings.Join(exchange[:n], "."))
 }
 
 // HasWildcard reports whether a name has a word that a binding key would read as

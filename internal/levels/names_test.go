@@ -140,6 +140,7 @@ func TestTheBindingKeysOfTargets(t *testing.T) {
 		{"#", "evil"}, {"", "evil"}, {all + "orders", "evil"}, {all, ""}, {all + "#", "evil"},
 		{DeliverPattern(Target{Exchange: "#"}), "evil"}, {DeliverPattern(Target{Exchange: "shop.*", RoutingKey: "x"}), "evil"},
 		{strings.Replace(DeliverPattern(Target{Exchange: "shop"}), ">1", ">2", 1), "evil"}, {strings.Replace(DeliverPattern(Target{Exchange: "shop"}), ">1", "#", 1), "evil"},
+		{strings.Replace(DeliverPattern(Target{Exchange: "shop"}), ">1", ">+1", 1), "evil"}, {strings.Replace(DeliverPattern(Target{Exchange: "shop"}), ">1", ">01", 1), "evil"},
 	} {
 		if IsDeliverPattern(tt.key, tt.queue) {
 			t.Errorf("%s to %s is taken for the key of a target", tt.key, tt.queue)
