@@ -122,7 +122,7 @@ func (f queueFacts) refusal() error {
 	case f.transient:
 		return refuse("the broker deletes it with its connection or its last consumer", "collect its letters with a consumer")
 	case f.arguments["x-single-active-consumer"] == true:
-		return refuse("it has a single active consumer: a look would wait behind it, or take its place", "stop the consumer and collect the letters, or look at where they end")
+		return refuse("it has a single active consumer: a look would wait behind it, or take its place", "stop its consumer, if it has one, and collect the letters, or look at where they end")
 	case f.dropsHead():
 		return refuse("it has a length limit that drops the oldest letters: what a look hands back may be too much",
 			"collect its letters with a consumer, or set overflow to reject-publish")

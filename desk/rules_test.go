@@ -36,7 +36,7 @@ func TestWhichQueuesAreLookedInto(t *testing.T) {
 		args    map[string]any
 		policy  map[string]any
 		limit   int
-		refused string // a part of the reason; empty: it is looked into
+		refused string // a part of the reason or the advice; empty: it is looked into
 	}{
 		{"rehop's own on 4.x", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("-1")}, none, -1, ""},
 		{"rehop's own on 3.x", version(3, 10), "quorum", none, none, -1, ""},
@@ -54,6 +54,7 @@ func TestWhichQueuesAreLookedInto(t *testing.T) {
 		{"a stream", version(4, 3), "stream", none, none, -2, "stream"},
 		{"an unknown type", version(4, 3), "mqtt", none, none, -2, "type"},
 		{"a single active consumer", version(4, 3), "classic", map[string]any{"x-single-active-consumer": true}, none, -1, "single active"},
+		{"a carried wait, which may have no consumer", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("1000000000"), "x-single-active-consumer": true}, none, 1_000_000_000, "stop its consumer, if it has one, and collect the letters"},
 		{"a length limit drops the head by default", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("-1"), "x-max-length": json.Number("9")}, none, -1, "oldest"},
 		{"a length limit by policy", version(4, 3), "classic", none, map[string]any{"max-length-bytes": json.Number("9")}, -1, "oldest"},
 		{"a length limit that refuses", version(4, 3), "classic", map[string]any{"x-max-length": json.Number("9"), "x-overflow": "reject-publish"}, none, -1, ""},
@@ -71,7 +72,7 @@ func TestWhichQueuesAreLookedInto(t *testing.T) {
 		switch {
 		case tt.refused == "" && err != nil:
 			t.Errorf("%s: %v", tt.rule, err)
-		case tt.refused != "" && (!errors.As(err, &refused) || !strings.Contains(refused.Reason, tt.refused) || refused.Advice == ""):
+		case tt.refused != "" && (!errors.As(err, &refused) || !strings.Contains(refused.Reason+": "+refused.Advice, tt.refused) || refused.Advice == ""):
 			t.Errorf("%s: %v, want a refusal for %q", tt.rule, err, tt.refused)
 		}
 	}

@@ -208,8 +208,11 @@ func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) 
 		owner, _ := wiringOf(name)
 		e.Advice = fmt.Sprintf("%s; then delete it (%s) and declare again", plannedQueue{Owner: owner, role: workRole}.emptied(vhost), deleteExchange(vhost, name))
 	case kind == "exchange":
-		e.Advice = fmt.Sprintf("use the kind it has; or stop what publishes to it%s, delete it (%s) and declare again%s, and what they had bound to it; or choose another name",
+		e.Advice = fmt.Sprintf("stop what publishes to it%s, delete it (%s) and declare again%s, and bind to it again what others had bound to it; or choose another name",
 			byBindings, deleteExchange(vhost, name), bindAgain)
+		if argument == "type" {
+			e.Advice = "use the kind it has; or " + e.Advice
+		}
 	default:
 		e.Advice = fmt.Sprintf("stop what publishes to it%s, let its consumers empty it, and its waits if it has some, stop them, delete it (%s) and declare again%s; or choose another name", byBindings, deleteQueue(vhost, name), bindAgain)
 	}

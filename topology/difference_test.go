@@ -916,7 +916,7 @@ func TestNamesLikeOurs(t *testing.T) {
 		{"lanes named as the exchange of lanes", []Spec{lanes("a")}, []Spec{lanes("a.lanes")}, nil, "", 0},
 		{"an exchange of the user named as that of lanes", []Spec{Exchange{Name: "a.lanes"}}, nil, func(o observed) {
 			o.exchanges["a.lanes"] = management.Exchange{Name: "a.lanes", Type: "topic", Durable: true, Arguments: map[string]any{"alternate-exchange": "x"}}
-		}, "exchange-arguments, differs, a.lanes: use the kind it has", 0},
+		}, "exchange-arguments, differs, a.lanes: stop what publishes to it", 0},
 		{"a binding from an exchange named as one of delays to lanes", []Spec{WorkQueue{Name: "a"}}, nil, binding(plannedBinding{Exchange: "x.lanes.due.y", Queue: "a"}),
 			"binding-extra, extra, x.lanes.due.y ----> a: unless another program", 0},
 	} {

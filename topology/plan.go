@@ -307,10 +307,10 @@ func (p Plan) String() string {
 		say("bind      %s", b.describe())
 	}
 	for _, n := range p.Notes {
-		fmt.Fprintf(&s, "note      %s\n", n)
+		say("note      %s", n)
 	}
 	for _, f := range p.policies {
-		fmt.Fprintf(&s, "policy    %s\n", f)
+		say("policy    %s", f)
 	}
 	return s.String()
 }

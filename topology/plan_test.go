@@ -261,11 +261,12 @@ func TestContradictionsBetweenSpecifications(t *testing.T) {
 
 // A part has one line, whatever is in its name.
 func TestPlanIsOnePartALine(t *testing.T) {
-	p, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3}, topology.Exchange{Name: "sh\nop"}, topology.WorkQueue{Name: "a\nb", Bindings: []topology.Binding{{Exchange: "sh\nop", RoutingKey: "k\nl"}}})
+	p, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3}, topology.Exchange{Name: "sh\nop"}, topology.WorkQueue{Name: "a\nb", Bindings: []topology.Binding{{Exchange: "sh\nop", RoutingKey: "k\nl"}}},
+		topology.Lanes{Name: "c\nd", Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{`exchange  sh\nop (topic)`, `queue     a\nb.dlq`, `bind      sh\nop --k\nl--> a\nb`, `engine    a\nb: `} {
+	for _, line := range []string{`exchange  sh\nop (topic)`, `queue     a\nb.dlq`, `bind      sh\nop --k\nl--> a\nb`, `engine    a\nb: `, `note      c\nd: lanes, highest first: c\nd.vip`} {
 		if !strings.Contains(p.String(), line) {
 			t.Errorf("%s\nwant %s", p, line)
 		}

@@ -184,16 +184,19 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 		}
 	}
 	c.addConsumers(old, next)
-	steps, differ := 0, 0
+	steps, single, differ := 0, 0, 0
 	for _, d := range c.Differences {
-		if strings.HasPrefix(d.Remedy, "1. ") {
+		switch {
+		case strings.HasPrefix(d.Remedy, "1. "):
 			steps++
+		case strings.Contains(d.Remedy, whenNew):
+			single++
 		}
 		if d.Class == topology.DriftDiffers {
 			differ++
 		}
 	}
-	if c.Stops = differ > 0; steps > 0 && steps+differ > 1 {
+	if c.Stops = differ > 0; steps+single > 0 && steps+differ > 0 && steps+single+differ > 1 {
 		c.Order = fmt.Sprintf("first the steps of every entry before %q, then ~, then the other steps, each time from top to bottom", whenNew)
 	}
 	return c, nil

@@ -21,7 +21,7 @@ type group struct {
 
 	work    []string    // its work queues
 	kept    []string    // work queues that stay, and whose waits go
-	held    []string    // of kept: work queues that others declare and whose dead letters go to a part of the group
+	held    []string    // work queues that stay, and dead-letter to an exchange of the group
 	levels  []string    // of delays
 	letters []string    // its other queues without waits
 	inUse   [][2]string // of work: a queue and its dead-letter queue, where that is no part of the group
@@ -29,7 +29,7 @@ type group struct {
 	unbind  []binding // by which messages come to it from elsewhere
 	delayed bool      // messages that are delayed to it by its name come too
 	bound   []string  // what stays and is bound to its exchanges
-	stops   []string  // what cannot stay as it is, and leads to it or takes its dead letters
+	stops   []string  // what is deleted and declared again (~), and leads to the group, takes its dead letters or is of kept
 	after   []string  // work queues of other groups that go, and whose dead letters come to it
 	shrinks bool      // NEW has these shards with a smaller Count
 }

@@ -38,21 +38,30 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 	case entrances != "":
 		add(fmt.Sprintf("let what publishes to %s publish elsewhere", entrances))
 	}
+	from, to := 0, 0 // the steps in which what is sent back is handled
+	addWaits := func(before string) {
+		for _, name := range g.kept {
+			n := add(before + fmt.Sprintf("stop what publishes to %q or call Pause of its consumers, let a program of OLD run until its waits are empty (%s), and stop that program",
+				name, ctl.Empty(vhost, fmt.Sprintf("each %q", name+".wait.*"))))
+			from = cmp.Or(from, n)
+		}
+	}
+	ofOld := len(g.stops) == 0 && len(g.unbind)+len(g.after) > 0 // steps follow for which no program of OLD may run
+	if ofOld {
+		addWaits("")
+	}
 	if len(g.stops) == 0 {
 		g.addUnbinding(old, next, vhost, whenNew, add)
 	}
-	from, to := 0, 0 // the steps in which what is sent back is handled
 	if len(g.work) > 0 {
 		step := ctl.Consumed(vhost, g.work...)
 		if g.delayed {
 			step += ", when no message is delayed to it any more: messages that are delayed to it by its name still come"
 		}
-		from = add(before + step)
+		from = cmp.Or(from, add(before+step))
 	}
-	for _, name := range g.kept {
-		n := add(before + fmt.Sprintf("stop what publishes to %q or call Pause of its consumers, let a program of OLD run until its waits are empty (%s), and stop that program",
-			name, ctl.Empty(vhost, fmt.Sprintf("each %q", name+".wait.*"))))
-		from = cmp.Or(from, n)
+	if !ofOld {
+		addWaits(before)
 	}
 	to = len(steps)
 	for _, name := range g.held {
@@ -82,7 +91,7 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		add(fmt.Sprintf("%s, and no service delays messages by it%s any more, wait until they have come (%s)", whenNew, longer, ctl.Empty(vhost, fmt.Sprintf("each of %q to %q", g.levels[0], g.levels[len(g.levels)-1]))))
 	}
 	if len(g.letters) > 0 {
-		if len(g.work)+len(g.kept)+len(g.stops) > 0 {
+		if len(g.work)+len(g.stops) > 0 {
 			before = "" // of a step before it
 		}
 		add(before + lettersStep(vhost, again, g.letters, g.twins(old, next), g.work, len(g.after) > 0))
@@ -140,8 +149,9 @@ func (g group) addUnbinding(old, next written, vhost, when string, add func(step
 	add(step+":", commands...)
 }
 
-// lettersStep is the step that empties dead-letter queues. What is sent back has to be consumed, which again says: letters of others
-// are not, whose queues go. What fails since NEW was declared is in twins too, but for what fails in the work queues that go.
+// lettersStep returns the step that empties dead-letter queues. again says which steps consume what it sends back. With ofOthers the queues
+// have dead letters of other groups too, which cannot go back: their work queues are gone by then. A letter that failed after NEW was declared
+// is in twins as well, unless it failed in a queue of work.
 func lettersStep(vhost, again string, dlqs, twins, work []string, ofOthers bool) string {
 	name, of := dlqs[0], strconv.Quote(dlqs[0])
 	if len(dlqs) > 1 {
