@@ -239,6 +239,7 @@ func newPlan(seed uint64) plan {
 			break // what one kind says of a plan, another would not keep
 		}
 	}
+	m.fewSlots(&p)
 	p.inOrder()
 	return p
 }

@@ -70,6 +70,16 @@ func (m maker) spread(p *plan) {
 	}
 }
 
+// fewSlots shortens the waits in place of shards that share fewer slots. With waits of minutes the messages of other
+// shards have all slots for so long that the order breaks (docs/order.md).
+func (m maker) fewSlots(p *plan) {
+	if slices.ContainsFunc(p.consumers, func(c consumerPlan) bool { return c.inPlace && c.perKey == 1 && c.concurrency < p.shards }) {
+		for i := range p.schedules {
+			p.schedules[i] = m.waitsInPlace(20 * time.Second)
+		}
+	}
+}
+
 // sharded has several processes share shards, while they come, go, are killed and cut off. Each
 // keeps the order of the messages of a key, or handles some of a key at a time.
 func (m maker) sharded(p *plan) {
