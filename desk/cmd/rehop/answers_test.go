@@ -145,6 +145,12 @@ func TestALetterSaysItsTriesAndItsOrderKey(t *testing.T) {
 func (s *shell) collect(queue string) (letters string) {
 	s.Helper()
 	letters = filepath.Join(s.TempDir(), "letters.db")
+	s.collectInto(queue, letters)
+	return letters
+}
+
+func (s *shell) collectInto(queue, letters string) {
+	s.Helper()
 	ctx, stop := context.WithCancel(s.Context())
 	ended := make(chan int)
 	go func() {
@@ -157,7 +163,6 @@ func (s *shell) collect(queue string) (letters string) {
 	if code := <-ended; code != exitDone {
 		s.Errorf("exit code %d of collect", code)
 	}
-	return letters
 }
 
 func TestADryRunNamesTheCommandThatListsTheRest(t *testing.T) {

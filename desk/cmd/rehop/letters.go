@@ -193,6 +193,11 @@ func (a *app) letters(ctx context.Context, value string, to use) (letters *store
 			return nil, "", c.fault(err)
 		}
 	}
+	if c.file != "" && to == makes { // by itself, SQLite makes a file that every user of the machine may read
+		if f, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+			_ = f.Close() // SQLite says what is wrong with the file
+		}
+	}
 	db, err := c.open()
 	if err != nil {
 		return nil, "", c.fault(err)

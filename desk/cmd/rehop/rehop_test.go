@@ -463,6 +463,29 @@ func TestHelpAndCompletion(t *testing.T) {
 	s.prints("exhausted")
 }
 
+// The script of bash runs a line once more that it completes, and inserts what several names have in
+// common as it is.
+func TestCompletionOffersNoNameThatAShellReads(t *testing.T) {
+	s := open(t)
+	s.manage()
+	conn, err := amqp.Dial(s.url)
+	must(t, err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	must(t, err)
+	for _, name := range []string{
+		"eu-1/orders:paid_v2@shop.dlq", "zz$(touch x)1.dlq", "zz`touch x`.dlq", "a;b.dlq", "a|b.dlq", "a&b.dlq", "a>b.dlq", "a b.dlq", "a'b.dlq", `a"b.dlq`, `a\b.dlq`, "a*.dlq", "a?.dlq",
+		"{a,b}.dlq", "~a.dlq", "#a.dlq", "!a.dlq", "=a.dlq", "--url=b.dlq", "a\tb.dlq", "a\x1b.dlq",
+	} {
+		_, err := ch.QueueDeclare(name, true, false, false, false, nil)
+		must(t, err)
+	}
+	s.run(exitDone, "__complete", "dlq", "list", "")
+	if want := "eu-1/orders:paid_v2@shop.dlq\t0 letters\norders.dlq\t6 letters\n:4\n"; s.out != want {
+		t.Errorf("completion offers %q, want %q", s.out, want)
+	}
+}
+
 func TestACollectorIsInTheAudit(t *testing.T) {
 	s := open(t)
 	letters := filepath.Join(t.TempDir(), "letters.db")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -212,7 +213,11 @@ func address(text string) *topology.Address {
 	return &topology.Address{Exchange: exchange, RoutingKey: key}
 }
 
-// queueNames completes the name of a queue of dead letters.
+// typable matches names that a shell reads as they are, and the command as a name.
+var typable = regexp.MustCompile(`^[\pL\pN_./][\pL\pN_./:@%+,-]*$`)
+
+// queueNames completes the name of a queue of dead letters. It offers only names that are typable: the
+// script of bash inserts what several names have in common as it is, and runs the line at the next Tab.
 func (a *app) queueNames(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -229,7 +234,7 @@ func (a *app) queueNames(c *cobra.Command, args []string, _ string) ([]string, c
 	}
 	var names []string
 	for _, q := range queues {
-		if q.IsDeadLetters {
+		if q.IsDeadLetters && typable.MatchString(q.Name) {
 			names = append(names, fmt.Sprintf("%s\t%d letters", q.Name, q.Ready))
 		}
 	}

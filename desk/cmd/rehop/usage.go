@@ -194,12 +194,15 @@ func isState(c *cobra.Command) error {
 }
 
 // isBlank refuses a condition of which nothing can be seen, such as that of a variable of the
-// shell that is not set: without it more letters are meant.
+// shell that is not set: without it more letters are meant. It also refuses a target that is a URL.
 func isBlank(c *cobra.Command) (err error) {
 	for _, name := range []string{"to", "store", "file", "redrive"} { // without it something else is done
 		if flag := c.Flags().Lookup(name); flag != nil && flag.Changed && strings.TrimSpace(flag.Value.String()) == "" {
 			return usage(fmt.Errorf("--%s is %q, want %s", name, flag.Value, flag.Usage))
 		}
+	}
+	if to := c.Flags().Lookup("to"); to != nil && maybeSecret(to.Value.String()) { // the journal would have its password
+		return usage(fmt.Errorf("--to is a URL or has a password, which is not shown; want %s", to.Usage))
 	}
 	known := &cobra.Command{}
 	new(filter).flags(known)
