@@ -248,19 +248,24 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 }
 
 // elsewhere says what is known of letters that other consumers of the queue have taken;
-// empty if it has no other consumer. AMQP tells whether it has consumers, and only the
-// management API how many letters they have.
+// empty if it has no other consumer.
 func (l *Live) elsewhere(ctx context.Context) string {
 	q, err := QueueByName(ctx, l.conn, l.queue)
 	if err != nil || q.Consumers == 0 { // what the management API says may be over
 		return ""
 	}
+	return "none is ready: " + l.inOtherHands(ctx)
+}
+
+// inOtherHands says what is known of the letters of a queue that has other consumers. AMQP tells that
+// it has some, and only the management API how many letters they have.
+func (l *Live) inOtherHands(ctx context.Context) string {
 	if api := transport.Inside.Conn(l.conn).Management(); api != nil {
 		if i, err := api.Info(ctx, l.queue); err == nil && i.Unacked > 0 {
-			return fmt.Sprintf("none is ready: other consumers have %s in hand, as the management API counted up to 10 s ago", count(i.Unacked, "letter"))
+			return fmt.Sprintf("other consumers have %s in hand, as the management API counted up to 10 s ago", count(i.Unacked, "letter"))
 		}
 	}
-	return "none is ready: the queue has other consumers, which may have letters in hand" // one process may be several
+	return "the queue has other consumers, which may have letters in hand" // one process may be several
 }
 
 func (r *liveRedrive) open(ctx context.Context) (err error) {

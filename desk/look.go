@@ -167,6 +167,7 @@ type look struct {
 	letters []Letter
 	seen    Seen
 	short   bool   // fewer letters came than the queue had counted
+	others  bool   // all of them came, and other consumers may have more
 	bound   string // Seen.Bound at the time of the look
 	gone    int    // letters that left since
 }
@@ -232,10 +233,12 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 		}
 		took = t.taken
 		name(seen.letters)
-		seen.bound = t.bound(seen.short)
-		seen.seen.Bound, seen.seen.Bytes = seen.bound, t.weight
+		seen.bound, seen.seen.Bytes = t.bound(seen.short), t.weight
 	}
-	seen.seen.Seen = len(seen.letters)
+	if queue.Consumers > 0 && seen.bound == "" { // what they have in hand is in no count of the queue
+		seen.others, seen.bound = true, fmt.Sprintf("the %s that were ready: %s", count(len(seen.letters), "letter"), l.inOtherHands(ctx))
+	}
+	seen.seen.Bound, seen.seen.Seen = seen.bound, len(seen.letters)
 	l.mu.Lock()
 	l.last, l.took = seen, took
 	l.mu.Unlock()
@@ -389,7 +392,7 @@ var ErrNotWhole = errors.New("an export would leave letters out")
 // notWhole is the error of an export whose look has left letters out.
 func (s *look) notWhole(queue string) error {
 	class, advice := rehop.ClassConfiguration, "collect them into a store and export that, or give a limit, such as --limit"
-	if s.short {
+	if s.short || s.others {
 		class, advice = rehop.ClassTransient, "try again without other consumers"
 	}
 	return rehop.WithClass(fmt.Errorf("desk: queue %q: %w: a look reaches %s; %s", queue, ErrNotWhole, s.seen.Bound, advice), class)

@@ -358,6 +358,7 @@ func TestLettersInTheHandsOfAnotherConsumer(t *testing.T) {
 	defer conn.Close()
 	ch, err := conn.Channel()
 	must(t, err)
+	must(t, ch.Qos(6, 0, false))
 	deliveries, err := ch.Consume("orders.dlq", "", false, false, false, false, nil)
 	must(t, err)
 	for range 6 {
@@ -365,8 +366,23 @@ func TestLettersInTheHandsOfAnotherConsumer(t *testing.T) {
 	}
 	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "stock")
 	s.prints("no letter matched", "the queue has other consumers, which may")
+
+	// Letters of which nothing is known are no reason to call an answer whole.
+	s.run(exitPartly, "dlq", "export", "orders.dlq")
+	s.prints("would leave letters out", "the 0 letters that were ready: the queue has other consumers, which may have letters in hand")
+	s.run(exitNothing, "dlq", "list", "orders.dlq")
+	s.prints("the 0 letters that were ready: the queue has other consumers")
 	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "stock", "--management-url", address)
 	s.prints("no letter matched", "other consumers have 6 letters in hand")
+	s.run(exitPartly, "dlq", "export", "orders.dlq", "--management-url", address)
+	s.prints("other consumers have 6 letters in hand")
+	s.dead("orders.dlq", "orders", "ready-1", "ready-2")
+	s.run(exitPartly, "dlq", "export", "orders.dlq")
+	s.run(exitDone, "dlq", "export", "orders.dlq", "--limit", "2")
+	s.run(exitDone, "dlq", "list", "orders.dlq")
+	s.prints("ready-1", "about the 2 letters that were ready: other consumers have 6 letters in hand")
+
+	s.broker.Drain("orders.dlq")
 	must(t, ch.Ack(0, true))
 	must(t, ch.Close())
 	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "stock", "--management-url", address) // which says what was
