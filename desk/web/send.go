@@ -205,6 +205,9 @@ func (r *request) redrive() (what desk.Redrive, err error) {
 		}
 	}
 	if to := strings.TrimSpace(r.form.Get("to")); to != "" {
+		if strings.Contains(to, "://") { // the journal would have its password
+			return what, fmt.Errorf("%w: the place to send to is a URL, which is not shown; want a queue, or exchange/key", errForm)
+		}
 		exchange, key, found := strings.Cut(to, "/") // "/queue" is a queue with a slash in its name
 		if !found {
 			exchange, key = "", to

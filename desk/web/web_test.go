@@ -601,6 +601,7 @@ func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 			return v
 		}
 		r.has(r.post("/send", form("move")), 400, "name the place")
+		r.has(r.post("/send", form("move", "to", "amqp://bob:secret@host/orders")), 400, "is a URL, which is not shown")
 		r.has(r.post("/send", form("destroy")), 404)
 		if len(r.store.redrives) > 0 {
 			t.Fatalf("%+v", r.store.redrives)

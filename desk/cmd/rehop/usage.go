@@ -201,8 +201,8 @@ func isBlank(c *cobra.Command) (err error) {
 			return usage(fmt.Errorf("--%s is %q, want %s", name, flag.Value, flag.Usage))
 		}
 	}
-	if to := c.Flags().Lookup("to"); to != nil && maybeSecret(to.Value.String()) { // the journal would have its password
-		return usage(fmt.Errorf("--to is a URL or has a password, which is not shown; want %s", to.Usage))
+	if to := c.Flags().Lookup("to"); to != nil && strings.Contains(to.Value.String(), "://") { // the journal would have its password
+		return usage(fmt.Errorf("--to is a URL, which is not shown; want %s", to.Usage))
 	}
 	known := &cobra.Command{}
 	new(filter).flags(known)

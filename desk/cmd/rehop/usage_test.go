@@ -35,9 +35,9 @@ func TestFaultsOfTheCommandLine(t *testing.T) {
 		{append(all, "--redrive", "a.b"), `--redrive is "a.b", want up to 64 letters, digits, dashes and underscores`},
 		{append(all, "--to", "orders.dlq"), `--to is "orders.dlq", the queue that the letters are in`},
 		{append(all, "--to", ""), `--to is "", want send there instead`},
-		{append(all, "--to", "amqp://bob:secret@host/"), `--to is a URL or has a password, which is not shown; want send there instead`},
-		{append(all, "--to", "bob:secret@host/orders"), `--to is a URL or has a password, which is not shown; want send there instead`},
-		{[]string{"dlq", "edit", "orders.dlq", "x", "--key", "k", "--to", "amqp://bob:secret@host/"}, `--to is a URL or has a password`},
+		{append(all, "--to", "amqp://bob:secret@host/"), `--to is a URL, which is not shown; want send there instead`},
+		{append(all, "--to", "a:b.rehop.return/a:b@2", "--limit", "x"), `--limit is "x", want a whole number`}, // a name of ours is none
+		{[]string{"dlq", "edit", "orders.dlq", "x", "--key", "k", "--to", "amqp://bob:secret@host/"}, `--to is a URL`},
 		{append(all, "--to", " "), `--to is " ", want send there instead`},
 		{append(all, "--redrive", ""), `--redrive is "", want id of the redrive`},
 		{append(all, "--error", "stock"), `there are --all and a filter, error="stock": give --all for all letters, or the filter`},
