@@ -401,6 +401,10 @@ func (c change) String() string {
 			sums = append(sums, fmt.Sprintf("%d %s", sum.n, sum.text))
 		}
 	}
+	stop := "nothing has to stop"
+	if slices.ContainsFunc(c.Differences, func(d topology.Difference) bool { return strings.HasPrefix(d.Remedy, "1. ") }) {
+		stop += " but for the steps of -"
+	}
 	switch {
 	case c.isNone():
 		s.WriteString("no difference\n")
@@ -409,9 +413,9 @@ func (c change) String() string {
 	case c.Stops:
 		fmt.Fprintf(&s, "%s: NEW cannot be declared before something stops, see ~\n", strings.Join(sums, ", "))
 	case slices.ContainsFunc(c.Differences, func(d topology.Difference) bool { return strings.Contains(d.Effect, " reaches both ") }):
-		fmt.Fprintf(&s, "%s: nothing has to stop, and messages reach two queues until the steps of - are done\n", strings.Join(sums, ", "))
+		fmt.Fprintf(&s, "%s: %s, and messages reach two queues until these are done\n", strings.Join(sums, ", "), stop)
 	default:
-		fmt.Fprintf(&s, "%s: nothing has to stop\n", strings.Join(sums, ", "))
+		fmt.Fprintf(&s, "%s: %s\n", strings.Join(sums, ", "), stop)
 	}
 	return s.String()
 }

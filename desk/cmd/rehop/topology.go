@@ -373,14 +373,15 @@ Exit codes, of which the first that fits counts:
   3  something is missing, differs, is overridden or is forbidden
   1  there is no connection; or a management API was given, or --role, and something could
      not be looked at, topic permissions among it: the lines with ? say what, and why. With
-     --definitions only the lines that --role adds count. Without all of these: the broker
+     --definitions only the lines that --role adds count. Without any of these: the broker
      refused a look at a queue or exchange, or with --by-declaring its form
   0  nothing of that: extra parts, defects of the broker and what is weak are printed, and
      without a management API the lines with ? say what AMQP does not show
 
 What a line calls missing topology.Declare of the service adds. Without the service, import
 the file of rehop topology definitions: an import adds what is missing and changes nothing else.
-Only topology.Declare finds another queue for a wait that has changed.
+Only topology.Declare finds another queue for a wait that has changed. So before an import delete
+each wait queue that has another time, as its remedy says: the import would bind it.
 
 SPECS is a file, or - for the standard input.`,
 		Example: `  rehop topology verify shop.json
