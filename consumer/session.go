@@ -248,7 +248,7 @@ func (s *session) drain() error {
 		// the fetching ends with the channel, and all messages go back to their places at
 		// once.
 		r.pool.Event(r.lane.Finish)
-		until(stopping, r.lane.Changed, func() bool { return !s.hand.IsAtWork() })
+		until(stopping, r.lane.Changed, func() bool { return !s.hand.IsAtWork() && (moves(why) || r.lane.Busy() == 0) })
 		return why
 	}
 	r.takeBack() // which lets it go when the fetching has ended
@@ -263,7 +263,7 @@ func (s *session) drain() error {
 // leavesNoHandler reports whether another process would handle the next messages while handlers run here, if the
 // session ended before they return. Nobody waits for a session that moves.
 func (s *session) leavesNoHandler(why error) bool {
-	return s.run.ordered() && errors.Is(why, errElsewhere) || s.terms.route.Single && moves(why)
+	return s.terms.route.Single && moves(why)
 }
 
 // why returns why the session is to end in order, nil if Run is to stop.

@@ -49,10 +49,10 @@ type behind struct {
 }
 
 // after is behind once a message was not sent: a sink kept it, or failed with err. ended is the
-// error of the caller's ctx. If that has ended, the failure says nothing of the sink.
+// error of the caller's ctx. If that has ended, or the message is at fault, the failure says nothing of the sink.
 func (b behind) after(now time.Time, err, ended error) behind {
 	switch {
-	case err != nil && ended != nil:
+	case err != nil && (ended != nil || rehop.ClassOf(err) == rehop.ClassBug):
 		return b
 	case err == nil:
 		err = ErrBehind
@@ -68,7 +68,7 @@ func (b behind) health(now time.Time) *rehop.HealthError {
 	if now.Sub(b.last) >= behindFor {
 		return nil
 	}
-	return &rehop.HealthError{Degraded: true, Since: b.since, Cause: fmt.Errorf("producer: messages of the last %v were not sent: %w", behindFor, b.err)}
+	return &rehop.HealthError{Degraded: true, Since: b.since, Cause: fmt.Errorf("producer: a message was not sent in the last %v: %w", behindFor, b.err)}
 }
 
 // behinds is the behind of a Producer.

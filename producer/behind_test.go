@@ -95,6 +95,7 @@ func TestWhatHealthTellsOfMessagesBehindOthers(t *testing.T) {
 		{"the sink cannot tell", []event{{0, errLocked, nil}}, 1, 0, errLocked},
 		{"the sink cannot tell any more", []event{{0, nil, nil}, {1, errLocked, nil}}, 2, 0, errLocked},
 		{"the caller left: nothing is known", []event{{0, errLeft, errLeft}}, 1, -1, nil},
+		{"the message is at fault: nothing is known", []event{{0, rehop.WithClass(errLocked, rehop.ClassBug), nil}}, 1, -1, nil},
 		{"kept, although the caller left", []event{{0, nil, errLeft}}, 1, 0, ErrBehind},
 		{"the caller of the next one left", []event{{0, nil, nil}, {behindFor - 1, errLeft, errLeft}}, behindFor, -1, nil},
 	} {

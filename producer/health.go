@@ -17,8 +17,8 @@ const unhealthyAfter = 15 * time.Second
 //     and for longer if the Fallback has a sink for messages with this cause, whether or
 //     not its Put succeeds;
 //   - degraded for 15 s after a message that was not sent because earlier ones of its line
-//     wait in a store, see store.Config.KeepOrder, or because the store did not tell whether
-//     some wait; not if the caller's ctx had ended by then;
+//     wait in a store, see store.Config.KeepOrder, or because the store failed to tell that, or
+//     to keep it; not if the caller's ctx had ended by then. Since begins anew after 15 s;
 //   - degraded while a single target, an exchange with a key, does not answer;
 //   - unhealthy when they cannot be sent or are not answered for longer, and after
 //     Shutdown.

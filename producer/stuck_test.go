@@ -91,7 +91,9 @@ func TestAFullWindowTellsWhichQueueDoesNotAnswer(t *testing.T) {
 			{"open", []string{advice, `; perhaps because of messages elsewhere: queue "stuck1" has not answered`}, nil},
 		} {
 			ctx, cancel := context.WithTimeout(s.Context(), time.Second)
+			told := make(chan bool)
 			p.PublishAsync(ctx, Message{RoutingKey: tt.queue}, func(_ Receipt, err error) {
+				defer close(told)
 				for _, says := range tt.says {
 					if err == nil || !strings.Contains(err.Error(), says) {
 						s.Errorf("to %s: %v, want %q", tt.queue, err, says)
@@ -103,6 +105,7 @@ func TestAFullWindowTellsWhichQueueDoesNotAnswer(t *testing.T) {
 					}
 				}
 			})
+			<-told
 			cancel()
 		}
 	})

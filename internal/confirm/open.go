@@ -82,8 +82,8 @@ func (p *Publisher) openMain(o *opening) {
 		return
 	}
 	p.channels[c] = struct{}{}
-	p.main.Store(c)
 	p.suspect.Store(0) // the broker has answered the opening
+	p.main.Store(c)
 }
 
 // open opens a channel in confirm mode. A connection that is lost meanwhile is
