@@ -236,7 +236,7 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 		seen.bound, seen.seen.Bytes = t.bound(seen.short), t.weight
 	}
 	if queue.Consumers > 0 && seen.bound == "" { // what they have in hand is in no count of the queue
-		seen.others, seen.bound = true, fmt.Sprintf("the %s that were ready: %s", count(len(seen.letters), "letter"), l.inOtherHands(ctx))
+		seen.others, seen.bound = true, fmt.Sprintf("what was ready, %s: %s", count(len(seen.letters), "letter"), l.inOtherHands(ctx))
 	}
 	seen.seen.Bound, seen.seen.Seen = seen.bound, len(seen.letters)
 	l.mu.Lock()

@@ -433,7 +433,7 @@ func (d *comparison) bindings() {
 		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
 		default:
 			effect := "messages take a way that is not in the plan, and may be in two queues"
-			if d.isTwin(b) {
+			if d.isTwin(b, found) {
 				effect = "none: it leads the same messages to the same place as a binding of the plan"
 			}
 			d.add(DriftExtra, "binding-extra", part{"binding", b.describe()}, none, b.describe(), effect, "unless another program or an earlier version of this one relies on it, "+unbinding(d.have.vhost, b))
@@ -490,10 +490,14 @@ func (b plannedBinding) asReadBy(kind string) plannedBinding {
 	return b
 }
 
-// isTwin reports whether a binding of an exchange between a work queue and its waits does what one of the plan does.
-func (d *comparison) isTwin(b plannedBinding) bool {
+// isTwin reports whether a binding of an exchange between a work queue and its waits does what one of the plan does that was found too.
+func (d *comparison) isTwin(b plannedBinding, found map[string]plannedBinding) bool {
 	at := slices.IndexFunc(d.plan.exchanges, func(e plannedExchange) bool { return e.Name == b.Exchange && isWiring(e.Name) })
-	return at >= 0 && b.isAmong(d.plan.bindings, d.plan.exchanges[at].Kind)
+	there := slices.DeleteFunc(slices.Clone(d.plan.bindings), func(p plannedBinding) bool {
+		_, exists := found[p.identity()]
+		return !exists
+	})
+	return at >= 0 && b.isAmong(there, d.plan.exchanges[at].Kind)
 }
 
 // isOfCommonLetters reports whether a binding leads the dead letters of a work queue to those that lanes or shards of a Name have in

@@ -807,6 +807,10 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		{"another key of an exchange that reads none", orders, func(o *observed, _ Plan) {
 			o.bind(plannedBinding{Exchange: "orders.rehop.unrouted", RoutingKey: "x", Queue: "orders.dlq"})
 		}, []string{"- binding", "effect:   none: it leads the same messages to the same place as a binding of the plan"}, "in two"},
+		{"the same in the place of that of the plan", orders, func(o *observed, _ Plan) {
+			o.unbind(plannedBinding{Exchange: "orders.rehop.unrouted", Queue: "orders.dlq"})
+			o.bind(plannedBinding{Exchange: "orders.rehop.unrouted", RoutingKey: "x", Queue: "orders.dlq"})
+		}, []string{"+ binding", "- binding", "effect:   messages take a way that is not in the plan"}, "effect:   none: it leads"},
 		{"an exchange that nobody knows", orders, func(o *observed, _ Plan) {
 			o.exchanges["orders.rehop.fremd"] = management.Exchange{Name: "orders.rehop.fremd", Type: "topic", Durable: true}
 		}, []string{"effect:   not known", "topology.Delete leaves it"}, "topology.Delete deletes it"},

@@ -741,7 +741,7 @@ func (r *repair) shell(line string) (string, error) {
 }
 
 func (r *repair) command(ctx context.Context, line string) *exec.Cmd {
-	c := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
+	c := exec.CommandContext(ctx, "sh", "-c", line)
 	c.Dir = r.files
 	broker, _, _ := strings.Cut(strings.TrimPrefix(r.node.AMQPURL(), "amqp://"), "/") // the virtual host is that of the command
 	c.Env = append(os.Environ(), "AMQP_URL=amqp://"+broker, "AMQP_MANAGEMENT_URL="+r.node.ManagementURL(), "REHOP_JOURNAL="+r.files+"/journal")
@@ -752,7 +752,7 @@ func (r *repair) command(ctx context.Context, line string) *exec.Cmd {
 func (r *repair) collect(queue string) {
 	r.Helper()
 	ctx, stop := context.WithCancel(r.Context())
-	c := r.command(ctx, r.rehop+" --yes dlq collect --vhost='"+r.name+"' --store=messages.db "+queue)
+	c := r.command(ctx, "exec "+r.rehop+" --yes dlq collect --vhost='"+r.name+"' --store=messages.db "+queue)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
@@ -761,8 +761,8 @@ func (r *repair) collect(queue string) {
 	}
 	poll.Until(r, time.Minute, "the broker counts none of "+queue, func() bool { return r.all(queue) == 0 })
 	stop()
-	if err := c.Wait(); err != nil && ctx.Err() == nil {
-		r.Errorf("%v\n%s", err, &out)
+	if exit := (*exec.ExitError)(nil); errors.As(c.Wait(), &exit) {
+		r.Errorf("%v\n%s", exit, &out)
 	}
 }
 

@@ -413,7 +413,7 @@ func (c change) String() string {
 	case c.Stops:
 		fmt.Fprintf(&s, "%s: NEW cannot be declared before something stops, see ~\n", strings.Join(sums, ", "))
 	case slices.ContainsFunc(c.Differences, func(d topology.Difference) bool { return strings.Contains(d.Effect, " reaches both ") }):
-		fmt.Fprintf(&s, "%s: %s, and messages reach two queues until these are done\n", strings.Join(sums, ", "), stop)
+		fmt.Fprintf(&s, "%s: %s, and messages reach two queues until what - says is done\n", strings.Join(sums, ", "), stop)
 	default:
 		fmt.Fprintf(&s, "%s: %s\n", strings.Join(sums, ", "), stop)
 	}

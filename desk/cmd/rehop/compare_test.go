@@ -126,7 +126,7 @@ func TestAChangeIsTold(t *testing.T) {
 				`1. keep "orders" in NEW, as OLD has it and without Bindings until step 6`, "a program of OLD binds it again when it declares", `2. let what publishes to "orders" by name`,
 				`3. when NEW is declared and no program of OLD runs, unbind "orders" from exchange "shop" (key "order.#"):`, "curl -u USER -X DELETE http://HOST:15672/api/bindings/%2F/e/shop/q/orders/order.%2523\n",
 				"4. let its consumers empty it and its waits", "5. empty orders.dlq", "6. when NEW is declared and no program of OLD runs:", "rabbitmqctl delete_queue orders\n",
-				"nothing has to stop but for the steps of -, and messages reach two queues until these are done"}, "delete_queue purchases"},
+				"nothing has to stop but for the steps of -, and messages reach two queues until what - says is done"}, "delete_queue purchases"},
 		{"a name that takes other messages is not both", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{shop, topology.WorkQueue{Name: "mails", Bindings: bound("shop", "mail.#")}},
 			[]string{"- queue orders", `messages still come from exchange "shop", and no program of NEW handles them`, `Messages from exchange "shop" (key "order.#") that match no other binding reach no queue then: stop what publishes them before`}, "reaches both"},
 		{"a key that takes some of the same messages", "4.3", []topology.Spec{shop, orders("orders")}, []topology.Spec{shop, topology.WorkQueue{Name: "paid", Bindings: bound("shop", "#.paid")}},

@@ -369,9 +369,9 @@ func TestLettersInTheHandsOfAnotherConsumer(t *testing.T) {
 
 	// Letters of which nothing is known are no reason to call an answer whole.
 	s.run(exitPartly, "dlq", "export", "orders.dlq")
-	s.prints("would leave letters out", "the 0 letters that were ready: the queue has other consumers, which may have letters in hand")
+	s.prints("would leave letters out", "what was ready, 0 letters: the queue has other consumers, which may have letters in hand")
 	s.run(exitNothing, "dlq", "list", "orders.dlq")
-	s.prints("the 0 letters that were ready: the queue has other consumers")
+	s.prints("what was ready, 0 letters: the queue has other consumers")
 	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "stock", "--management-url", address)
 	s.prints("no letter matched", "other consumers have 6 letters in hand")
 	s.run(exitPartly, "dlq", "export", "orders.dlq", "--management-url", address)
@@ -380,7 +380,7 @@ func TestLettersInTheHandsOfAnotherConsumer(t *testing.T) {
 	s.run(exitPartly, "dlq", "export", "orders.dlq")
 	s.run(exitDone, "dlq", "export", "orders.dlq", "--limit", "2")
 	s.run(exitDone, "dlq", "list", "orders.dlq")
-	s.prints("ready-1", "about the 2 letters that were ready: other consumers have 6 letters in hand")
+	s.prints("ready-1", "about what was ready, 2 letters: other consumers have 6 letters in hand")
 
 	s.broker.Drain("orders.dlq")
 	must(t, ch.Ack(0, true))

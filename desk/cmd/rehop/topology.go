@@ -379,9 +379,10 @@ Exit codes, of which the first that fits counts:
      without a management API the lines with ? say what AMQP does not show
 
 What a line calls missing topology.Declare of the service adds. Without the service, import
-the file of rehop topology definitions: an import adds what is missing and changes nothing else.
-Only topology.Declare finds another queue for a wait that has changed. So before an import delete
-each wait queue that has another time, as its remedy says: the import would bind it.
+the file of rehop topology definitions: an import adds what is missing. But only topology.Declare
+finds another queue for a wait that has changed. So before an import let no program of an earlier
+schedule run, and delete each wait queue that has another time once it is empty: the import would
+bind it.
 
 SPECS is a file, or - for the standard input.`,
 		Example: `  rehop topology verify shop.json
