@@ -246,7 +246,8 @@ func (s *session) drain() error {
 		// When the fetching ends, a queue with a single active consumer goes to another
 		// process. That process would handle the next messages while handlers run here. So
 		// the fetching ends with the channel, and all messages go back to their places at
-		// once.
+		// once. A session that moves does not wait for handlers of earlier ones: their messages
+		// are others' already.
 		r.pool.Event(r.lane.Finish)
 		until(stopping, r.lane.Changed, func() bool { return !s.hand.IsAtWork() && (moves(why) || r.lane.Busy() == 0) })
 		return why

@@ -63,6 +63,16 @@ func (w *fixture) cannotHandOver(only string) *hostile {
 	return h
 }
 
+// part publishes a message that cannot be handed over, and waits until each queue has a socket of its own.
+func (w *fixture) part(h *hostile) {
+	w.Helper()
+	w.publish(1)
+	for _, _, faults := h.counts(); faults < 2; _, _, faults = h.counts() {
+		time.Sleep(time.Second)
+	}
+	time.Sleep(5 * time.Second)
+}
+
 type hostileConn struct {
 	net.Conn
 	of     *hostile
@@ -329,11 +339,7 @@ func TestAQueueThatSharesAgainIsHealthy(t *testing.T) {
 		}
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
 		defer w.stopped(stop)
-		w.publish(1)
-		for _, _, faults := h.counts(); faults < 2; _, _, faults = h.counts() {
-			time.Sleep(time.Second)
-		}
-		time.Sleep(5 * time.Second) // each queue has a socket of its own
+		w.part(h)
 		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) {
 			if err := c.Health(); err != nil {
 				w.Fatalf("%v after the queues have parted: %v", time.Since(began), err)
@@ -361,11 +367,7 @@ func TestAHandlerThatDoesNotReturnStopsNoOtherKeyOfAQueueThatSharesAgain(t *test
 		defer w.stopped(stopOther)
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
 		defer w.stopped(stop)
-		w.publish(1)
-		for _, _, faults := h.counts(); faults < 2; _, _, faults = h.counts() {
-			time.Sleep(time.Second)
-		}
-		time.Sleep(5 * time.Second) // each queue has a socket of its own
+		w.part(h)
 		w.publishTo(other.Name, "deaf", "a")
 		for i := range 5 { // the deaf one comes again, and waits for its key
 			time.Sleep(time.Minute)

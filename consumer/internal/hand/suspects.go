@@ -13,8 +13,9 @@ import (
 //
 // Which lane is next follows from the counts of the broker, which outlive the process: the most deaths of those that
 // wait. Without order a crash counts once for all that wait, so another lane is first in the life of each process,
-// whoever has more deaths, and the innocent ones before a guilty one are handled. In order it counts where the turn is,
-// and a return for the others, which makes no steady round but comes as close. With the fewest deaths first, a guilty
+// whoever has more deaths, and the innocent ones before a guilty one are handled. In order the other lanes have given
+// their messages back before. That return counts once for each lane, and the crash once more for the lane of the turn.
+// The lanes take no steady turns then, but an innocent one has its turn in time. With the fewest deaths first, a guilty
 // message that was spared one crash would be first again and again, until the others are letters.
 
 // turns is which lane may handle its suspects. The zero value is that there are none.

@@ -60,9 +60,10 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 	return 0
 }
 
-// bound returns the prefetch of a session that has met no message of which few consumers may have died, or none. One
-// of those that are untried is in hand at a time, so that a crash counts against no other message. A message that is
-// kept when its handler has returned gets room of its own. One that is settled gets none: its ack may be on its way.
+// bound returns the prefetch of a session that has not met a message yet of which few consumers may have died. One of
+// those that are untried is in hand at a time, so that a crash counts against no other message. A message that is
+// retained gets room of its own. The broker counts for each consumer of a channel anew, so beside retained messages more
+// untried ones may come. A message that is settled gets no room: its ack may be on its way.
 func (s *suspicion) bound(prefetch int, in hand.Counts, now time.Time) int {
 	if s.half == 0 || s.over {
 		return prefetch
