@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -335,6 +336,49 @@ func TestSuspectsOfOneShardKeepTheOthersWaiting(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A suspect whose handler has returned and that stays in hand makes room for one more, and never for two: a crash would
+// count against both.
+func TestSuspectsThatStayInHandBringOneUntriedAtATime(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		const suspects = 8
+		w.orders.Waits = delay.Schedule{5 * time.Minute}
+		w.declare(w.orders)
+		w.publish(suspects, func(m *rehoptest.Message) { m.Headers = amqp.Table{header.DeliveryCount: int64(10)} })
+		var mu sync.Mutex
+		tried := map[string]bool{}
+		running, most := 0, 0
+		_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			mu.Lock()
+			first := !tried[d.ID]
+			tried[d.ID] = true
+			if first {
+				running++
+			}
+			most = max(most, running)
+			mu.Unlock()
+			err := slowly(5*time.Second)(ctx, d)
+			mu.Lock()
+			defer mu.Unlock()
+			if first {
+				running--
+				return errors.New("not now")
+			}
+			return err
+		}, consumer.Config{Concurrency: suspects, RetryInPlace: true})
+		time.Sleep(5*suspects*time.Second + time.Second)
+		mu.Lock()
+		if len(tried) != suspects || running > 0 || most > 1 {
+			w.Errorf("%d of %d suspects were handled, %d are at work, and %d were at once; want one at a time", len(tried), suspects, running, most)
+		}
+		mu.Unlock()
+		time.Sleep(2 * time.Hour)
+		if done := w.journal.count(consumer.DispositionDone); done != suspects {
+			w.Errorf("%d messages are done, want %d", done, suspects)
+		}
+		w.stopped(stop)
+	})
 }
 
 // A process may begin before the broker has seen the end of the one before it. They are two consumers

@@ -201,7 +201,7 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	l.setStall("", now, out)
 	l.latest = s
 	s.consumers++
-	s.counts.Recent = 0
+	s.counts.Recent, s.counts.Retained = 0, 0
 	l.breaksBlocked(now)
 	l.wants(now)
 	l.session, l.prefetch, l.delay = s, prefetch, onItsWayAfter(trips)

@@ -355,7 +355,7 @@ func (w *world) check() {
 				if m.phase.isUntried() && m.hasCome() {
 					untried++
 				}
-				if m.phase.isOpen() && !m.phase.isUntried() {
+				if i >= s.earlier && m.phase.isOpen() && !m.phase.isUntried() {
 					retained++
 				}
 				inHand := m.phase.isAtWork() && m.grant != nil

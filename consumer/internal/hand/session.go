@@ -31,7 +31,7 @@ type Counts struct {
 	Suspects  int // unsettled
 	Uncleared int // suspects that no handler has returned from
 	Untried   int // delivered before, and no handler has returned from them
-	Retained  int // their handlers have returned, or none will have them, and it is not known yet how they end
+	Retained  int // of Recent: their handlers have returned, or none will have them, and it is not known yet how they end
 }
 
 // Contexts are those of a session. Package hand looks whether they have ended, and waits for

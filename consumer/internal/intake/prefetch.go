@@ -101,8 +101,10 @@ func (p *Prefetch) next(v view, now time.Time) (prefetch int, another bool) {
 		return in.Wants, in.Wants < v.prefetch || in.Wants == 1 && (v.prefetch == 0 || in.Waiting == 0)
 	case v.prefetch == 0:
 		return v.first, true
+	case v.prefetch < v.base && v.suspicion.oneAtATime():
+		return 1, in.Unsettled < v.base && v.suspicion.another(in.Counts, now)
 	case v.prefetch < v.base:
-		want = max(want, v.suspicion.bound(v.base, in.Counts, now))
+		want = v.base
 	case p.Fixed:
 	case in.Blocked && !v.bounded && !v.suspicion.wary && pastKeys(v.base, in.Counts) > 0:
 		return pastKeys(v.base, in.Counts), true

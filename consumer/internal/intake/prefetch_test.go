@@ -54,29 +54,27 @@ func TestWantedPrefetch(t *testing.T) {
 	}
 }
 
-func TestThePrefetchOfSuspects(t *testing.T) {
+func TestWhenAnotherSuspectMayCome(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	met := suspicion{half: 10, last: now}
 	for _, tt := range []struct {
-		rule     string
-		s        suspicion
-		prefetch int
-		in       hand.Counts
-		after    time.Duration
-		want     int
+		rule  string
+		in    hand.Counts
+		after time.Duration
+		want  bool
 	}{
-		{"one that is untried is alone", met, 16, hand.Counts{Unsettled: 1, Untried: 1}, 0, 1},
-		{"one that is retained gets room of its own", met, 16, hand.Counts{Unsettled: 4, Untried: 1, Retained: 3}, 0, 4},
-		{"and no more than the prefetch", met, 2, hand.Counts{Unsettled: 4, Untried: 1, Retained: 3}, 0, 2},
-		{"one whose ack is to be written gets none", met, 16, hand.Counts{Unsettled: 3}, 0, 1},
-		{"a handler has been at work on one for long", met, 16, hand.Counts{Unsettled: 1, Untried: 1}, durations.Uncleared, 2},
-		{"the handler that was has returned", met, 16, hand.Counts{Unsettled: 1}, durations.Uncleared, 1},
-		{"a message has come that is not suspect", suspicion{half: 10, last: now, over: true}, 16, hand.Counts{Unsettled: 1, Untried: 1}, 0, 16},
-		{"nothing is suspect without a delivery limit", suspicion{}, 16, hand.Counts{Unsettled: 1, Untried: 1}, 0, 16},
+		{"one that is untried is alone", hand.Counts{Unsettled: 1, Recent: 1, Untried: 1}, 0, false},
+		{"one that is retained makes room", hand.Counts{Unsettled: 1, Recent: 1, Retained: 1}, 0, true},
+		{"those of earlier consumers make none", hand.Counts{Unsettled: 4, Recent: 1, Untried: 1}, 0, false},
+		{"nor does one whose ack is to be written", hand.Counts{Unsettled: 3, Recent: 1}, 0, false},
+		{"the latest consumer has none yet", hand.Counts{Unsettled: 3}, 0, false},
+		{"a handler has been at work on one for long", hand.Counts{Unsettled: 1, Recent: 1, Untried: 1}, durations.Uncleared, true},
+		{"the handler that was has returned", hand.Counts{Unsettled: 1, Recent: 1}, durations.Uncleared, false},
+		{"one of an earlier consumer has been at work for long, and the latest has none yet", hand.Counts{Unsettled: 1, Untried: 1}, durations.Uncleared, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			if got := tt.s.bound(tt.prefetch, tt.in, now.Add(tt.after)); got != tt.want {
-				t.Errorf("the prefetch is %d, want %d", got, tt.want)
+			if got := met.another(tt.in, now.Add(tt.after)); got != tt.want {
+				t.Errorf("%t, want %t", got, tt.want)
 			}
 		})
 	}
@@ -114,7 +112,7 @@ func TestThePrefetchForNow(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	room := func(wants, waiting int) hand.Room { return hand.Room{Wants: wants, Waiting: waiting} }
 	suspects := func(untried, kept int) hand.Room {
-		return hand.Room{Wants: 16, Counts: hand.Counts{Unsettled: untried + kept, Untried: untried, Retained: kept}}
+		return hand.Room{Wants: 16, Counts: hand.Counts{Unsettled: untried + kept, Recent: untried + kept, Untried: untried, Retained: kept}}
 	}
 	blocked := hand.Room{Wants: 16, Blocked: true, Counts: hand.Counts{Unsettled: 16}}
 	for _, tt := range []struct {
@@ -135,9 +133,10 @@ func TestThePrefetchForNow(t *testing.T) {
 		{"the time passes in an outage", false, view{prefetch: 16, room: room(1, 9)}, 16, false},
 		{"the time passes in a pause", false, view{prefetch: 0, room: room(16, 0)}, 0, false},
 		{"a suspect is in hand: no other", true, view{prefetch: 1, room: suspects(1, 0), suspicion: suspicion{half: 10, last: now}}, 1, false},
-		{"its handler has returned, and it is held: one more", true, view{prefetch: 1, room: suspects(0, 1), suspicion: suspicion{half: 10, last: now}}, 2, true},
+		{"its handler has returned, and it is held: one more", true, view{prefetch: 1, room: suspects(0, 1), suspicion: suspicion{half: 10, last: now}}, 1, true},
+		{"as many as are handled at a time are held", true, view{prefetch: 1, room: suspects(0, 16), suspicion: suspicion{half: 10, last: now}}, 1, false},
 		{"a message has come that is none: all", true, view{prefetch: 1, room: suspects(0, 0), suspicion: suspicion{half: 10, over: true}}, 16, true},
-		{"a larger prefetch stays when suspects come", true, view{prefetch: 3, room: suspects(1, 0), suspicion: suspicion{half: 10, last: now}}, 3, false},
+		{"nothing is suspect without a delivery limit: all", true, view{prefetch: 1, room: suspects(1, 0)}, 16, true},
 		{"a prefetch that is fixed", true, view{prefetch: 16, room: blocked, handled: 5000}, 16, false},
 		{"past a key", false, view{prefetch: 16, room: blocked}, 16, true},
 		{"not with a bound", false, view{prefetch: 16, room: blocked, bounded: true}, 16, false},

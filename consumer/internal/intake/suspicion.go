@@ -60,17 +60,16 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 	return 0
 }
 
-// bound returns the prefetch of a session that has not met a message yet of which few consumers may have died. One of
-// those that are untried is in hand at a time, so that a crash counts against no other message. A message that is
-// retained gets room of its own. The broker counts for each consumer of a channel anew, so beside retained messages more
-// untried ones may come. A message that is settled gets no room: its ack may be on its way.
-func (s *suspicion) bound(prefetch int, in hand.Counts, now time.Time) int {
-	if s.half == 0 || s.over {
-		return prefetch
+// oneAtATime reports whether a session has not met a message yet of which few consumers may have died. One of those that are
+// untried is in hand at a time, so that a crash counts against no other message.
+func (s *suspicion) oneAtATime() bool { return s.half > 0 && !s.over }
+
+// another reports whether one more message may come to such a session. The broker counts for each consumer of a channel anew, so
+// that message gets a consumer of its own. A message that is settled makes no room for it: its ack may be on its way, and
+// brings the next one by itself.
+func (s *suspicion) another(in hand.Counts, now time.Time) bool {
+	if in.Untried > 0 {
+		return in.Recent > 0 && now.Sub(s.last) >= durations.Uncleared // its handler has been at work for long
 	}
-	in.Retained++
-	if now.Sub(s.last) >= durations.Uncleared { // its handler has been at work for long
-		in.Retained += in.Untried
-	}
-	return min(prefetch, in.Retained)
+	return in.Recent > 0 && in.Recent == in.Retained
 }
