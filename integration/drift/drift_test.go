@@ -72,7 +72,7 @@ func TestDamages(t *testing.T) {
 					if len(drift.Differences)+len(drift.Unseen) > 0 || !drift.OK() {
 						t.Fatalf("%s:\n%s", when, drift)
 					}
-					v.sameInAFile(when, drift, specs)
+					v.sameInAFile(when, drift, specs, "definitions", "definitions/"+v.path())
 				}
 				clean("after Declare")
 				for _, d := range v.damages(whole, forms) {
@@ -94,6 +94,8 @@ func TestDamages(t *testing.T) {
 					}
 					v.reset(whole, specs)
 				}
+				tried, found := v.underPolicies(whole, specs)
+				here.tried, here.found = here.tried+tried, here.found+found
 				clean("when all is mended")
 				fmt.Printf("broker %s, %s: %v\n", n.Version(), name, here)
 				all = count{all.tried + here.tried, all.found + here.found, all.accepted + here.accepted, all.refused + here.refused}
@@ -126,7 +128,7 @@ func TestDefinitionsOfAPlanAreImported(t *testing.T) {
 				if len(drift.Differences)+len(drift.Unseen) > 0 {
 					t.Errorf("after the import:\n%s", drift)
 				}
-				v.sameInAFile("after the import", drift, specs)
+				v.sameInAFile("after the import", drift, specs, "definitions", "definitions/"+v.path())
 				if err := topology.Declare(t.Context(), v.conn, specs...); err != nil {
 					t.Error(err)
 				}
@@ -152,7 +154,7 @@ func (v *vhost) judge(d damage, specs []topology.Spec) (found, accepted bool) {
 	v.Helper()
 	drift, before := v.verified(v.conn, specs...)
 	if !strings.HasSuffix(d.name, ": transient") && !strings.HasSuffix(d.name, ": internal") { // a file has no such part
-		v.sameInAFile(d.name, drift, specs)
+		v.sameInAFile(d.name, drift, specs, "definitions/"+v.path())
 	}
 	has := func(class topology.DriftClass) bool {
 		return slices.ContainsFunc(drift.Differences, func(e topology.Difference) bool { return e.Class == class })
@@ -198,11 +200,10 @@ func (d damage) withoutTimeout(drift topology.Drift) topology.Drift {
 	return drift
 }
 
-// sameInAFile checks that a file of definitions shows what the broker does: one of all virtual
-// hosts, and one of this one.
-func (v *vhost) sameInAFile(when string, want topology.Drift, specs []topology.Spec) {
+// sameInAFile checks that files of definitions show what the broker does.
+func (v *vhost) sameInAFile(when string, want topology.Drift, specs []topology.Spec, paths ...string) {
 	v.Helper()
-	for _, path := range []string{"definitions", "definitions/" + v.path()} {
+	for _, path := range paths {
 		drift, err := topology.VerifyDefinitions(v.must(http.MethodGet, path, nil), v.name, specs...)
 		if err != nil {
 			v.Fatalf("%s: GET /api/%s: %v", when, path, err)
@@ -303,8 +304,6 @@ func (v *vhost) damages(whole definitions, forms map[string]bool) (all []damage)
 			_, err := v.call(v.Context(), http.MethodPost, more.path(v), map[string]any{"routing_key": more.RoutingKey})
 			return err
 		})
-		all = append(all, v.policy("policies", "policy", q.Name, map[string]any{"expires": 3600000}),
-			v.policy("operator-policies", "operator-policy", q.Name, map[string]any{"max-length": 50}))
 	}
 	for _, x := range whole.Exchanges {
 		path := "exchanges/" + v.path() + "/" + url.PathEscape(x.Name)
@@ -346,26 +345,71 @@ func (v *vhost) damages(whole definitions, forms map[string]bool) (all []damage)
 	return all
 }
 
-// policy is the damage that a policy does to a queue.
-func (v *vhost) policy(kind string, code topology.DriftCode, of string, definition map[string]any) damage {
-	path := kind + "/" + v.path() + "/harm"
-	applies := func(want bool) func() bool {
-		return func() bool {
-			q := string(v.must(http.MethodGet, "queues/"+v.path()+"/"+url.PathEscape(of)+"?columns=policy,operator_policy", nil))
-			return strings.Contains(q, "harm") == want
+// harms are policies of both kinds that break promises.
+var harms = []struct {
+	path, column string
+	code         topology.DriftCode
+	definition   map[string]any
+}{
+	{"policies", "policy", "policy", map[string]any{"expires": 3600000}},
+	{"operator-policies", "operator_policy", "operator-policy", map[string]any{"max-length": 50}},
+}
+
+// underPolicies has each queue of the plan under a policy of one kind, and its neighbours under one of the other kind, and then
+// the other way round. It returns how many policies there were and how many Verify has found, each on its queue. A broker
+// reports the policies of its queues every five seconds, so all of them change at once.
+func (v *vhost) underPolicies(whole definitions, specs []topology.Spec) (tried, found int) {
+	v.Helper()
+	queues := slices.DeleteFunc(slices.Clone(whole.Queues), func(q queue) bool { return q.Name == others })
+	path := func(i, kind int) string { return fmt.Sprintf("%s/%s/harm-%d", harms[kind].path, v.path(), i) }
+	become := func(under func(i, kind int) bool) {
+		for i, q := range queues {
+			pattern := "^" + strings.NewReplacer(".", `\.`, "+", `\+`).Replace(q.Name) + "$"
+			for kind, harm := range harms {
+				if under(i, kind) {
+					v.must(http.MethodPut, path(i, kind), map[string]any{"pattern": pattern, "apply-to": "queues", "definition": harm.definition})
+				} else if _, err := v.call(v.Context(), http.MethodDelete, path(i, kind), nil); err != nil && !strings.Contains(err.Error(), "404") {
+					v.Fatal(err)
+				}
+			}
+		}
+		for i, q := range queues {
+			poll.Until(v, time.Minute, "the policies of "+q.Name+" apply", func() bool {
+				var has map[string]any
+				if err := json.Unmarshal(v.must(http.MethodGet, "queues/"+v.path()+"/"+url.PathEscape(q.Name)+"?columns=policy,operator_policy", nil), &has); err != nil {
+					v.Fatal(err)
+				}
+				for kind, harm := range harms {
+					if name, _ := has[harm.column].(string); (name == fmt.Sprint("harm-", i)) != under(i, kind) {
+						return false
+					}
+				}
+				return true
+			})
 		}
 	}
-	quoted := strings.NewReplacer(".", `\.`, "+", `\+`).Replace(of)
-	return damage{name: fmt.Sprintf("queue %q: %s", of, code), code: code, kind: "queue", of: of,
-		do: func() error {
-			_, err := v.call(v.Context(), http.MethodPut, path, map[string]any{"pattern": "^" + quoted + "$", "apply-to": "queues", "definition": definition})
-			if err == nil {
-				poll.Until(v, time.Minute, "the policy applies to "+of, applies(true))
+	for turn := range harms {
+		become(func(i, kind int) bool { return (i+turn)%len(harms) == kind })
+		drift, before := v.verified(v.conn, specs...)
+		v.sameInAFile("under policies", drift, specs, "definitions/"+v.path())
+		for i, q := range queues {
+			tried++
+			var codes []topology.DriftCode
+			for _, d := range drift.Differences {
+				if d.Kind == "queue" && d.Name == q.Name {
+					codes = append(codes, d.Code)
+				}
 			}
-			return err
-		},
-		undo: func() {
-			v.must(http.MethodDelete, path, nil)
-			poll.Until(v, time.Minute, "no policy applies to "+of, applies(false))
-		}}
+			if want := harms[(i+turn)%len(harms)].code; slices.Equal(slices.Compact(codes), []topology.DriftCode{want}) {
+				found++
+			} else {
+				v.Errorf("queue %q under a policy of its own: found %q, want %s:\n%s", q.Name, codes, want, drift)
+			}
+		}
+		if err := topology.Declare(v.Context(), v.conn, specs...); err != nil || !reflect.DeepEqual(before, v.definitions()) {
+			v.Errorf("under policies Declare returns %v; it should accept them, and change nothing", err)
+		}
+	}
+	become(func(int, int) bool { return false })
+	return tried, found
 }

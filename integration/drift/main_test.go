@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		code = 1
 	}
+	calls.CloseIdleConnections()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Println(err)

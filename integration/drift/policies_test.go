@@ -67,7 +67,7 @@ func TestPoliciesOfAFile(t *testing.T) {
 					drift = v.verify(v.conn, specs...)
 					return strings.Contains(drift.String(), rules[rule].says)
 				})
-				v.sameInAFile(rule, drift, specs)
+				v.sameInAFile(rule, drift, specs, "definitions", "definitions/"+v.path())
 			}
 			for name := range rules[rule].policies {
 				kind, name, _ := strings.Cut(name, "/")

@@ -138,7 +138,7 @@ func TestUsers(t *testing.T) {
 		if text := drift.String(); !strings.Contains(text, "! virtual host drift/users (queue-limit)") || !strings.Contains(text, "+ queue orders.dlq (queue-missing)") {
 			t.Errorf("no room for the missing queue:\n%s", text)
 		}
-		v.sameInAFile("no room for the missing queue", drift, specs)
+		v.sameInAFile("no room for the missing queue", drift, specs, "definitions", "definitions/"+v.path())
 	})
 }
 

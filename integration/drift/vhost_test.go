@@ -64,6 +64,9 @@ func (v *vhost) connectAs(user *url.Userinfo, managementURL string) *connection.
 	return conn
 }
 
+// calls has the sockets of call, which TestMain closes.
+var calls = &http.Client{Transport: &http.Transport{}}
+
 // call calls the management API and returns the answer to a GET.
 func (v *vhost) call(ctx context.Context, method, path string, body any) ([]byte, error) {
 	var text bytes.Buffer
@@ -77,8 +80,7 @@ func (v *vhost) call(ctx context.Context, method, path string, body any) ([]byte
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Close = true // or its goroutines outlive the test
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := calls.Do(req)
 	if err != nil {
 		return nil, err
 	}
