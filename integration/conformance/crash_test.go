@@ -207,3 +207,54 @@ func TestCrashLoopSparesNeighbours(t *testing.T) {
 		e.atRest(w, 0)
 	}, "crash loop spares its neighbours")
 }
+
+// Suspects whose handlers fail stay in hand until their next attempt. Each makes room for one more, and never for two: a crash
+// would count against both.
+func TestSuspectsThatStayInHandBringOneUntriedAtATime(t *testing.T) {
+	everywhere(t, func(e *env) {
+		const suspects = 8
+		w := e.workQueue("work", waits(3*time.Second))
+		e.declare(w)
+		ids := e.send(w.Name, suspects)
+		for range route.DeliveryLimit / 2 {
+			ch := e.channel()
+			for taken := 0; taken < suspects; {
+				e.until("a message to crash with", func() bool {
+					_, ok, err := ch.Get(w.Name, false)
+					e.noError("get", err)
+					return ok
+				})
+				taken++
+			}
+			_ = ch.Close()
+		}
+		var mu sync.Mutex
+		untried, most := 0, 0
+		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
+			if d.Attempt > 1 {
+				return nil
+			}
+			mu.Lock()
+			untried++
+			most = max(most, untried)
+			mu.Unlock()
+			select {
+			case <-time.After(100 * time.Millisecond): // another one begins meanwhile, if it has come
+			case <-ctx.Done():
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			untried--
+			return errBroken
+		})
+		e.consume(w, j, consumer.Config{Concurrency: suspects, RetryInPlace: true})
+		for _, id := range ids {
+			e.until("all are done", func() bool { return j.reached(id, consumer.DispositionDone) })
+			e.checkAttempts(j, w, id, 2)
+		}
+		if most != 1 {
+			e.Errorf("%d messages were handled for the first time at once, want 1", most)
+		}
+		e.atRest(w, 0)
+	}, "suspects that stay in hand bring one untried at a time")
+}

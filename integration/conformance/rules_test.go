@@ -39,6 +39,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules, shardR
 	{Name: "crash loop ends in the DLQ", Except: matrix.OnlyQuorum},
 	{Name: "crash loop is unbounded", Except: onlyClassic},
 	{Name: "crash loop spares its neighbours", Except: matrix.OnlyQuorum},
+	{Name: "suspects that stay in hand bring one untried at a time", Except: matrix.OnlyQuorum},
 	{Name: "a message that cannot be handed over stops its queue alone", Except: matrix.Only4},
 	{Name: "a message that cannot be handed over takes no neighbour along", Except: matrix.OnlyQuorum4},
 	{Name: "consumer timeout: counted and bounded, no socket lost", Except: only43Quorum},
