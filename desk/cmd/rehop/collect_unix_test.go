@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -23,5 +24,37 @@ func TestNobodyElseMayReadCollectedLetters(t *testing.T) {
 	s.collectInto("orders.dlq", made)
 	if info, err := os.Stat(made); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("a store that was there: %v, %v, want mode 0640", info, err)
+	}
+}
+
+// A link names a file that may not be there yet.
+func TestCollectMakesTheFileOfALink(t *testing.T) {
+	s := open(t)
+	target, link := filepath.Join(t.TempDir(), "letters.db"), filepath.Join(t.TempDir(), "link.db")
+	must(t, os.Symlink(target, link))
+	s.collectInto("orders.dlq", link)
+	if info, err := os.Lstat(target); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v, want a file of mode 0600", info, err)
+	}
+	s.run(exitDone, "dlq", "list", "--store", link)
+}
+
+// A file that collect has made, and cannot use, goes again; one that was there stays.
+func TestAFailedCollectLeavesNoEmptyFile(t *testing.T) {
+	s := open(t)
+	folder, links := t.TempDir(), t.TempDir()
+	tooLong := filepath.Join(folder, strings.Repeat("n", 252)) // its log has no name that a file may have
+	must(t, os.Symlink(tooLong, filepath.Join(links, "link.db")))
+	for _, name := range []string{tooLong, filepath.Join(links, "link.db"), folder, filepath.Join(folder, "none", "letters.db")} {
+		s.run(exitFailed, "dlq", "collect", "none.dlq", "--store", name)
+		s.prints("--store " + name)
+		for file := range contents(t, folder) {
+			t.Errorf("--store %.40s… leaves %.40s…", name, file)
+		}
+	}
+	must(t, os.WriteFile(tooLong, nil, 0o600))
+	s.run(exitFailed, "dlq", "collect", "none.dlq", "--store", tooLong)
+	if _, err := os.Stat(tooLong); err != nil {
+		t.Errorf("the file that was there: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -193,13 +194,16 @@ func (a *app) letters(ctx context.Context, value string, to use) (letters *store
 			return nil, "", c.fault(err)
 		}
 	}
-	if c.file != "" && to == makes { // by itself, SQLite makes a file that every user of the machine may read
-		if f, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
-			_ = f.Close() // SQLite says what is wrong with the file
+	discard := func() {}
+	if c.file != "" && to == makes {
+		if err := c.mayBeStore(ctx); err != nil {
+			return nil, "", c.fault(err)
 		}
+		discard = c.create()
 	}
 	db, err := c.open()
 	if err != nil {
+		discard()
 		return nil, "", c.fault(err)
 	}
 	a.closers = append(a.closers, db.Close)
@@ -207,6 +211,46 @@ func (a *app) letters(ctx context.Context, value string, to use) (letters *store
 		return nil, "", c.fault(err)
 	}
 	return letters, c.name, nil
+}
+
+// mayBeStore returns an error for a file that has tables, and none of a store: to make a store in it
+// would change the file of another program.
+func (c collected) mayBeStore(ctx context.Context) error {
+	if info, err := os.Stat(c.file); err != nil || info.Size() == 0 {
+		return nil // SQLite says what else is wrong with it
+	}
+	db, err := sqlite.OpenReadOnly(c.file)
+	if err != nil {
+		return err
+	}
+	var stores int
+	var other sql.NullString
+	err = db.QueryRowContext(ctx, `SELECT COUNT(CASE name WHEN 'rehop_letters' THEN 1 END), MIN(name) FROM sqlite_master
+		WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\'`).Scan(&stores, &other)
+	if err = errors.Join(err, db.Close()); err == nil && stores == 0 && other.Valid {
+		return fmt.Errorf("it is a file of another program, with %q in it and no store; give a file of its own, which rehop dlq collect makes", other.String)
+	}
+	return err
+}
+
+// create makes the file of a store, if there is none: by itself, SQLite makes one that every user of the
+// machine may read. discard removes the file that it has made, if SQLite has written nothing to it.
+func (c collected) create() (discard func()) {
+	discard = func() {}
+	if _, err := os.Stat(c.file); !errors.Is(err, os.ErrNotExist) {
+		return discard
+	}
+	f, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE, 0o600) // of a link to nothing it makes the target
+	if err != nil {
+		return discard // SQLite says what is wrong with the file
+	}
+	_ = f.Close()
+	return func() {
+		target, err := filepath.EvalSymlinks(c.file)
+		if info, err2 := os.Stat(target); err == nil && err2 == nil && info.Size() == 0 {
+			_ = os.Remove(target)
+		}
+	}
 }
 
 // isStore returns why a file is no store.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rehop/rehop/store"
 )
 
 // contents are the files of a folder.
@@ -83,4 +85,43 @@ func TestLookingIntoAStoreWritesNothing(t *testing.T) {
 	s.run(exitDone, "dlq", "send", "--all", "--yes", "--store", letters)
 	s.has("orders", 6)
 	s.run(exitNothing, "dlq", "list", "--store", letters)
+}
+
+// Collect makes a store where there is none, and never in a file that another program has.
+func TestCollectMakesNoStoreInAFileOfAnotherProgram(t *testing.T) {
+	s := open(t)
+	folder := t.TempDir()
+	for name, statements := range map[string]string{
+		"other.db":  "CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT)",
+		"wal.db":    "PRAGMA journal_mode = WAL; CREATE TABLE customers (id INTEGER PRIMARY KEY)",
+		"half.db":   "CREATE TABLE customers (id INTEGER PRIMARY KEY); CREATE TABLE rehop_letters_schema (version INTEGER NOT NULL)",
+		"view.db":   "CREATE VIEW customers AS SELECT 1",
+		"shared.db": "CREATE TABLE orders (id TEXT)",
+	} {
+		db, err := sql.Open("sqlite", filepath.Join(folder, name))
+		must(t, err)
+		_, err = db.Exec(statements)
+		must(t, err)
+		if name == "shared.db" { // a service has its orders and its store in one file
+			_, err = store.Open(t.Context(), db, store.SQLite, store.Config{})
+			must(t, err)
+		}
+		must(t, db.Close())
+	}
+	must(t, os.WriteFile(filepath.Join(folder, "notes.txt"), []byte("not a database at all, but a text of some length"), 0o600))
+	before := contents(t, folder)
+	for name, why := range map[string]string{
+		"other.db": `another program, with "customers"`, "wal.db": `another program, with "customers"`, "half.db": `another program, with "customers"`,
+		"view.db": `another program, with "customers"`, "notes.txt": "not a database",
+	} {
+		s.run(exitFailed, "dlq", "collect", "none.dlq", "--store", filepath.Join(folder, name))
+		s.prints("--store", filepath.Join(folder, name), why)
+		unchanged(t, "dlq collect", folder, before)
+	}
+	s.has("orders.dlq", 6)
+	s.collectInto("orders.dlq", filepath.Join(folder, "shared.db"))
+	empty := filepath.Join(folder, "empty.db")
+	must(t, os.WriteFile(empty, nil, 0o600))
+	s.dead("orders.dlq", "orders", "late")
+	s.collectInto("orders.dlq", empty)
 }
