@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,7 @@ type collectedRedrive struct {
 	warning  string // begins Progress.Note
 	outcomes outcomes
 	doubted  int            // letters of this replay that need a target
+	noTarget error          // of the first of them
 	untried  int            // letters of this replay whose targets take none
 	maybe    int            // of these: an earlier process may have sent them, so that they keep their places in the limit
 	known    int            // letters of this replay that were sent by an earlier process
@@ -290,7 +292,8 @@ func (r *collectedRedrive) targeted(m *producer.Message) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.doubted++
-		r.progress.Note = noted(r.warning, err.Error())
+		r.noTarget = cmp.Or(r.noTarget, err)
+		r.progress.Note = noted(r.warning, untargeted(max(r.doubted, r.progress.Skipped), r.noTarget))
 	}
 	return err
 }

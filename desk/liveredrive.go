@@ -77,22 +77,24 @@ type liveRedrive struct {
 	stop        context.CancelCauseFunc
 	resumed     bool
 
-	progress  Progress
-	next      time.Time // when the next transfer is due, with Redrive.Rate
-	soonest   time.Time // it is not sent before, however late the redrive is
-	outcomes  outcomes
-	expected  int  // letters that were in hand when the session before was lost
-	elsewhere int  // letters of the last turn that were counted and did not come
-	others    bool // the queue had other consumers, which took them
-	counted   map[string]bool
-	matched   map[string]bool   // keys of letters that Progress.Matched counts
-	ended     map[string]bool   // of those that it counts as failed, or as left out without a target
-	untried   map[string]bool   // of those whose targets take none
-	skipped   map[string]string // of those that it counts as left out for another one, and the identity of that
-	canary    canary
-	answer    Answer // about letters that may have been sent when this process began
-	warning   string // Progress.Note is this one, and what was left out
-	left      string
+	progress   Progress
+	next       time.Time // when the next transfer is due, with Redrive.Rate
+	soonest    time.Time // it is not sent before, however late the redrive is
+	outcomes   outcomes
+	expected   int  // letters that were in hand when the session before was lost
+	elsewhere  int  // letters of the last turn that were counted and did not come
+	others     bool // the queue had other consumers, which took them
+	counted    map[string]bool
+	matched    map[string]bool   // keys of letters that Progress.Matched counts
+	ended      map[string]bool   // of those that it counts as failed, or as left out without a target
+	untried    map[string]bool   // of those whose targets take none
+	skipped    map[string]string // of those that it counts as left out for another one, and the identity of that
+	canary     canary
+	answer     Answer // about letters that may have been sent when this process began
+	warning    string // Progress.Note is this one, and what was left out
+	targetless int    // letters that were left until somebody names a target
+	noTarget   error  // of the first of them
+	left       string
 
 	// Of one turn at the queue.
 	counter   *counter
@@ -261,8 +263,8 @@ func (l *Live) elsewhere(ctx context.Context) string {
 // it has some, and only the management API how many letters they have.
 func (l *Live) inOtherHands(ctx context.Context) string {
 	if api := transport.Inside.Conn(l.conn).Management(); api != nil {
-		if i, err := api.Info(ctx, l.queue); err == nil && i.Unacked > 0 {
-			return fmt.Sprintf("other consumers have %s in hand, as the management API counted up to 10 s ago", count(i.Unacked, "letter"))
+		if i, err := api.Info(ctx, l.queue); err == nil && i.Unacked > 0 { // those of a look may be among them
+			return fmt.Sprintf("other consumers had at most %s in hand when the management API counted them, up to 10 s ago", count(i.Unacked, "letter"))
 		}
 	}
 	return "the queue has other consumers, which may have letters in hand" // one process may be several
@@ -303,7 +305,7 @@ func (r *liveRedrive) warn(ctx context.Context) {
 // leave notes what the redrive leaves out.
 func (r *liveRedrive) leave(what string) {
 	r.left = what
-	r.progress.Note = noted(r.warning, what)
+	r.progress.Note = noted(r.warning, untargeted(r.targetless, r.noTarget), what)
 }
 
 // note tells and writes down the progress.

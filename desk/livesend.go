@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +164,8 @@ func (r *liveRedrive) land(p *transfer) error {
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
 			r.ended[p.key] = true
-			r.leave(p.err.Error())
+			r.targetless, r.noTarget = r.targetless+1, cmp.Or(r.noTarget, p.err)
+			r.leave(r.left)
 		case rehop.ClassOf(p.err) == rehop.ClassTransient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
 			r.outcomes.untold(to)
 			p.tries++

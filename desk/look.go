@@ -195,7 +195,7 @@ func (s *look) without(left map[string]int) *look {
 	gone := len(s.letters) - len(rest.letters)
 	rest.seen.Seen, rest.seen.Total, rest.gone = len(rest.letters), s.seen.Total-gone, s.gone+gone
 	if s.bound != "" {
-		rest.seen.Bound = fmt.Sprintf("%s; %d of them left since", s.bound, rest.gone)
+		rest.seen.Bound = fmt.Sprintf("%s; %s of the look left since", s.bound, count(rest.gone, "letter"))
 	}
 	return &rest
 }
@@ -235,8 +235,13 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 		name(seen.letters)
 		seen.bound, seen.seen.Bytes = t.bound(seen.short), t.weight
 	}
-	if queue.Consumers > 0 && seen.bound == "" { // what they have in hand is in no count of the queue
-		seen.others, seen.bound = true, fmt.Sprintf("what was ready, %s: %s", count(len(seen.letters), "letter"), l.inOtherHands(ctx))
+	if queue.Consumers > 0 { // what they have in hand is in no count of the queue
+		others := l.inOtherHands(ctx)
+		if seen.others = seen.bound == ""; seen.others {
+			seen.bound = fmt.Sprintf("what was ready, %s: %s", count(len(seen.letters), "letter"), others)
+		} else {
+			seen.bound = noted(seen.bound, others)
+		}
 	}
 	seen.seen.Bound, seen.seen.Seen = seen.bound, len(seen.letters)
 	l.mu.Lock()

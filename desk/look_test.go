@@ -109,8 +109,8 @@ func TestALookIsWithoutLettersThatLeft(t *testing.T) {
 		look      *look
 		seen      Seen
 	}{
-		{"of letters that are alike the first ones stay", "[a b a.2]", first, Seen{Seen: 3, Total: 7, Bound: "the first 5 of 9; 2 of them left since", Bytes: 3 * weightOf(nil, nil)}},
-		{"all of them may leave", "[b]", second, Seen{Seen: 1, Total: 5, Bound: "the first 5 of 9; 4 of them left since", Bytes: weightOf(nil, nil)}},
+		{"of letters that are alike the first ones stay", "[a b a.2]", first, Seen{Seen: 3, Total: 7, Bound: "the first 5 of 9; 2 letters of the look left since", Bytes: 3 * weightOf(nil, nil)}},
+		{"all of them may leave", "[b]", second, Seen{Seen: 1, Total: 5, Bound: "the first 5 of 9; 4 letters of the look left since", Bytes: weightOf(nil, nil)}},
 	} {
 		ids := []string{}
 		for _, l := range tt.look.letters {
@@ -122,6 +122,42 @@ func TestALookIsWithoutLettersThatLeft(t *testing.T) {
 	}
 	if len(all.letters) != 5 || all.seen.Seen != 5 {
 		t.Error("the look that others may read has changed")
+	}
+}
+
+// A look says each reason for which letters may be missing from it.
+func TestALookSaysEachReasonThatLeavesLettersOut(t *testing.T) {
+	for _, tt := range []struct {
+		rule   string
+		window int
+		others int // letters in their hands
+		bound  string
+	}{
+		{"neither", 10, 0, ""},
+		{"its bound", 4, 0, "the first 4 of 10 letters: one look takes no more"},
+		{"other consumers", 10, 3, "what was ready, 7 letters: the queue has other consumers, which may have letters in hand"},
+		{"both", 4, 3, "the first 4 of 7 letters: one look takes no more; the queue has other consumers, which may have letters in hand"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			inBubble(t, "4.3", func(w *fixture) {
+				w.dead(orders(10)...)
+				if tt.others > 0 {
+					ch := w.channel()
+					must(w.T, ch.Qos(tt.others, 0, false))
+					deliveries, err := ch.Consume("orders.dlq", "", false, false, false, false, nil)
+					must(w.T, err)
+					for range tt.others {
+						<-deliveries
+					}
+				}
+				live, err := NewLive(w.conn, "orders.dlq", LiveConfig{Journal: w.journal, Window: tt.window})
+				must(w.T, err)
+				list, err := live.Peek(w.Context(), 100)
+				if err != nil || list.Bound != tt.bound {
+					w.Errorf("%v: %q, want %q", err, list.Bound, tt.bound)
+				}
+			})
+		})
 	}
 }
 

@@ -391,7 +391,10 @@ func (p Progress) String() string {
 	if p.MaybeDuplicate > 0 {
 		text += fmt.Sprintf(", %d perhaps twice", p.MaybeDuplicate)
 	}
-	if p.Error != "" {
+	switch {
+	case p.Error != "" && p.Failed > 1: // each may have failed for another reason
+		text += "; last error: " + p.Error
+	case p.Error != "":
 		text += ": " + p.Error
 	}
 	if p.Note != "" {

@@ -31,6 +31,17 @@ func hasNoTarget(err error) bool {
 	return errors.Is(err, errNoTarget) || errors.As(err, &doubt)
 }
 
+// untargeted says why n letters were left until somebody names a target. err is that of the first one.
+func untargeted(n int, err error) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return err.Error()
+	}
+	return fmt.Sprintf("%s were left for want of a target; the first one: %v", count(n, "letter"), err)
+}
+
 // unsendableError is why a letter cannot be sent to any target.
 type unsendableError struct{ error }
 
