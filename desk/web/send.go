@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/desk"
-	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/desk/internal/whereto"
 )
 
 // sendData is what is asked before letters are sent.
@@ -205,14 +205,9 @@ func (r *request) redrive() (what desk.Redrive, err error) {
 		}
 	}
 	if to := strings.TrimSpace(r.form.Get("to")); to != "" {
-		if strings.Contains(to, "://") { // the journal would have its password
-			return what, fmt.Errorf("%w: the place to send to is a URL, which is not shown; want a queue, or exchange/key", errForm)
+		if what.To, err = whereto.Read(to); err != nil {
+			return what, fmt.Errorf("%w: the place to send to %w; want a queue, or exchange/key", errForm, err)
 		}
-		exchange, key, found := strings.Cut(to, "/") // "/queue" is a queue with a slash in its name
-		if !found {
-			exchange, key = "", to
-		}
-		what.To = &topology.Address{Exchange: exchange, RoutingKey: key}
 	}
 	switch {
 	case deed.Do == desk.Move && what.To == nil:

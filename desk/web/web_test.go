@@ -363,6 +363,17 @@ func TestNoRedriveWaitsForABrokerThatIsAway(t *testing.T) {
 	})
 }
 
+// The error of one letter is not told as that of all.
+func TestARedriveSaysWhoseItsErrorIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		for failed, text := range map[string]string{"1": ">nacked<", "2": ">Last error: nacked<"} {
+			r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","failed":`+failed+`,"error":"nacked"}}`+"\n")
+			r.has(r.get("/redrive?id=o-3"), 200, text)
+		}
+	})
+}
+
 // Each state of a redrive has a colour of its own, and so has one that is done and has left letters.
 func TestEachStateOfARedriveHasAColour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

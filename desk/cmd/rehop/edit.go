@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/whereto"
 )
 
 func (a *app) editCommand() *cobra.Command {
@@ -61,7 +62,8 @@ is changed where it is, and the original is kept in the journal; --send sends it
 			if len(rest) != 1 {
 				return usage(errors.New("which letter? Give its id"))
 			}
-			r := desk.Redrive{Action: desk.Send, Filter: desk.Filter{IDs: rest}, Limit: 1, By: a.by(), To: address(to)}
+			r := desk.Redrive{Action: desk.Send, Filter: desk.Filter{IDs: rest}, Limit: 1, By: a.by()}
+			r.To, _ = whereto.Read(to) // isBlank has refused a URL
 			if keeper, ok := source.(desk.Keeper); ok {
 				if err := keeper.Edit(c.Context(), rest[0], e, a.by()); err != nil || !sendToo {
 					return err

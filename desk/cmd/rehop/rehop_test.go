@@ -20,7 +20,6 @@ import (
 
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/rehoptest"
-	"github.com/rehop/rehop/topology"
 )
 
 func must(t testing.TB, err error) {
@@ -333,17 +332,6 @@ func TestReadingMakesNoJournal(t *testing.T) {
 	s.run(exitDone, "dlq", "send", "orders.dlq", "--error", "no stock")
 	s.run(exitDone, "redrives")
 	s.prints("done")
-}
-
-func TestATargetIsAQueueOrAnExchangeWithAKey(t *testing.T) {
-	for text, want := range map[string]topology.Address{
-		"orders": {RoutingKey: "orders"}, "shop/order.paid": {Exchange: "shop", RoutingKey: "order.paid"}, "shop/": {Exchange: "shop"}, "shop/a/b": {Exchange: "shop", RoutingKey: "a/b"},
-		"/eu/orders": {RoutingKey: "eu/orders"}, "/orders": {RoutingKey: "orders"}, "//orders": {RoutingKey: "/orders"},
-	} {
-		if got := address(text); got == nil || *got != want {
-			t.Errorf("%q is %+v, want %+v", text, got, want)
-		}
-	}
 }
 
 func TestLettersInTheHandsOfAnotherConsumer(t *testing.T) {

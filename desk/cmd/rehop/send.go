@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/whereto"
 )
 
 // redrive are the flags of a redrive.
@@ -38,7 +39,8 @@ func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.
 	if err != nil {
 		return err
 	}
-	r.Action, r.Filter, r.All, r.By, r.To = action, r.filter.read(), r.filter.all, a.by(), address(r.to)
+	r.Action, r.Filter, r.All, r.By = action, r.filter.read(), r.filter.all, a.by()
+	r.To, _ = whereto.Read(r.to) // isBlank has refused a URL
 	if !r.Filter.IsZero() && r.All {
 		return usage(fmt.Errorf("there are --all and a filter, %s: give --all for all letters, or the filter for those that it selects", r.Filter))
 	}

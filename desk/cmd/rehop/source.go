@@ -15,7 +15,6 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/internal/ctl"
-	"github.com/rehop/rehop/topology"
 )
 
 // place says where letters are: a queue, or a store of collected letters.
@@ -199,18 +198,6 @@ func listLine(c *cobra.Command, source desk.Source, after int64) string {
 		line += fmt.Sprintf(" --after %d", after)
 	}
 	return line
-}
-
-// address reads "queue", "exchange/key", or "/queue" for a queue with a slash in its name.
-func address(text string) *topology.Address {
-	if text == "" {
-		return nil
-	}
-	exchange, key, found := strings.Cut(text, "/")
-	if !found {
-		return &topology.Address{RoutingKey: text}
-	}
-	return &topology.Address{Exchange: exchange, RoutingKey: key}
 }
 
 // typable matches names that a shell reads as they are, and the command as a name.

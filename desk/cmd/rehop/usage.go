@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rehop/rehop/desk/internal/whereto"
 	"github.com/rehop/rehop/store"
 )
 
@@ -201,8 +202,10 @@ func isBlank(c *cobra.Command) (err error) {
 			return usage(fmt.Errorf("--%s is %q, want %s", name, flag.Value, flag.Usage))
 		}
 	}
-	if to := c.Flags().Lookup("to"); to != nil && strings.Contains(to.Value.String(), "://") { // the journal would have its password
-		return usage(fmt.Errorf("--to is a URL, which is not shown; want %s", to.Usage))
+	if to := c.Flags().Lookup("to"); to != nil {
+		if _, err := whereto.Read(to.Value.String()); err != nil {
+			return usage(fmt.Errorf("--to %w; want %s", err, to.Usage))
+		}
 	}
 	known := &cobra.Command{}
 	new(filter).flags(known)
