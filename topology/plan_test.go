@@ -260,6 +260,19 @@ func TestContradictionsBetweenSpecifications(t *testing.T) {
 }
 
 // A part has one line, whatever is in its name.
+// A person pastes the command of a note, in which a line break is a part of a name.
+func TestACommandOfANoteIsReadByAShell(t *testing.T) {
+	p, err := topology.NewPlan(v43, topology.WorkQueue{Name: "a\nb", Existing: true, Waits: delay.Schedule{time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"\nengine    a\\nb: republish", "\nbind      a\\nb.rehop.return ", "rabbitmqctl set_policy --apply-to queues \"$(printf 'rehop a\\nb')\" \"$(printf '^a\\nb$')\" '{\"dead-letter-exchange\":\"a\\nb.rehop.unrouted\""} {
+		if !strings.Contains(p.String(), text) {
+			t.Errorf("%s\nwant %q in it", p, text)
+		}
+	}
+}
+
 func TestPlanIsOnePartALine(t *testing.T) {
 	p, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3}, topology.Exchange{Name: "sh\nop"}, topology.WorkQueue{Name: "a\nb", Bindings: []topology.Binding{{Exchange: "sh\nop", RoutingKey: "k\nl"}}},
 		topology.Lanes{Name: "c\nd", Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}})

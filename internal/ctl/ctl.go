@@ -58,7 +58,8 @@ func Consumed(vhost string, queues ...string) string {
 	return fmt.Sprintf("let the consumers of %s empty them and their waits, %s (%s), and stop them", strings.Join(queues, ", "), because, Empty(vhost, "each of them and of their waits"))
 }
 
-// Quote returns an argument in the form that a shell of POSIX reads. A plain word stays as it is.
+// Quote returns an argument in the form that a shell of POSIX reads. A plain word stays as it is. An argument with a line break or
+// another control character is written by printf: the command is one line then, and what prints it need not know of the break.
 func Quote(arg string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+,=", r)
@@ -66,7 +67,24 @@ func Quote(arg string) string {
 	if arg != "" && strings.IndexFunc(arg, func(r rune) bool { return !plain(r) }) < 0 {
 		return arg
 	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	control := func(r rune) bool { return r < ' ' || r == 0x7f }
+	if strings.IndexFunc(arg, control) < 0 || strings.HasSuffix(arg, "\n") { // a shell drops a line break at the end of what printf writes
+		return quoted(arg)
+	}
+	var format []byte
+	for _, b := range []byte(strings.NewReplacer("%", "%%", `\`, `\\`, "\n", `\n`).Replace(arg)) {
+		if control(rune(b)) || b == '!' { // which a shell with a history looks for
+			format = fmt.Appendf(format, `\%03o`, b)
+		} else {
+			format = append(format, b)
+		}
+	}
+	command := "printf "
+	if strings.HasPrefix(arg, "-") {
+		command += "-- "
+	}
+	return `"$(` + command + quoted(string(format)) + `)"`
 }
 
 // API returns the command that calls the management API for what rabbitmqctl cannot do: a method, a body, "" for none, and the

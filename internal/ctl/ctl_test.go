@@ -12,19 +12,15 @@ import (
 // hostile are names that a shell, or a program that reads flags, would take for something else.
 var hostile = []string{
 	"orders", "orders.wait.1", "", " ", "two words", "a  b\t", "$HOME", "$(id)", "`id`", `"`, "'", `it's "so"`, `a\`, `\'`, "a;b", "a|b", "a&b", "a>b", "#a", "~", "~root",
-	"*", "?", "[a-z]", "{a,b}", "!x", "a\nb", "\n", "客户 ü", "\u00a0", "=x", "a=b", "-x", "--", "-p", `^orders\.[0-9]+$`, `{"delivery-limit":-1}`,
+	"*", "?", "[a-z]", "{a,b}", "!x", "a\nb", "\n", "a\n", "50%\n\\n it's", "\n\n%s\\", "\x1b[31m", "1\x7f9\tü\r", "-x\ny", "a!b\n", "客户 ü", "\u00a0", "=x", "a=b", "-x", "--", "-p", `^orders\.[0-9]+$`, `{"delivery-limit":-1}`,
 }
 
 // A real shell gives back each argument as it was.
 func TestAShellReadsArgumentsAsTheyAre(t *testing.T) {
 	for _, vhost := range append([]string{"eu"}, hostile...) {
+		var lines, want []string
 		for _, name := range hostile {
-			line := ctl.Command(`printf '%s\0'`, vhost, name, "last one")
-			out, err := exec.Command("sh", "-c", line).Output()
-			if err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
-			var want []string
+			lines = append(lines, ctl.Command(`printf '%s\0'`, vhost, name, "last one"))
 			switch {
 			case strings.HasPrefix(vhost, "-"):
 				want = append(want, "--vhost="+vhost)
@@ -35,10 +31,13 @@ func TestAShellReadsArgumentsAsTheyAre(t *testing.T) {
 				want = append(want, "--")
 			}
 			want = append(want, name, "last one")
-			got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
-			if !slices.Equal(got, want) {
-				t.Errorf("%s: the program gets %q, want %q", line, got, want)
-			}
+		}
+		out, err := exec.Command("sh", "-c", strings.Join(lines, "\n")).Output()
+		if err != nil {
+			t.Fatalf("%q: %v", lines, err)
+		}
+		if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); !slices.Equal(got, want) {
+			t.Errorf("%q: the programs get %q, want %q", lines, got, want)
 		}
 	}
 }
@@ -49,6 +48,8 @@ func TestCommand(t *testing.T) {
 		{"no virtual host is that of the broker", "", "orders", "rabbitmqctl delete_queue orders"},
 		{"another virtual host is named", "eu west", "orders", "rabbitmqctl delete_queue -p 'eu west' orders"},
 		{"a name is no flag", "eu", "-f", "rabbitmqctl delete_queue -p eu -- -f"},
+		{"a line break is for the shell", "a\nb", "50% it's \\n\x1b7", `rabbitmqctl delete_queue -p "$(printf 'a\nb')" "$(printf '50%% it'\''s \\n\0337')"`},
+		{"a line break, for a shell with a history", "/", "-a!\nb", `rabbitmqctl delete_queue -- "$(printf -- '-a\041\nb')"`},
 		{"a virtual host is no flag", "-f", "it's", `rabbitmqctl delete_queue --vhost=-f 'it'\''s'`},
 	} {
 		if got := ctl.Command("rabbitmqctl delete_queue", tt.vhost, tt.name); got != tt.want {

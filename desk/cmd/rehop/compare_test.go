@@ -228,6 +228,8 @@ func TestAChangeIsTold(t *testing.T) {
 			[]string{"+ queue orders.wait.2", "it is new, and empty"}, "fails with consumers of NEW waits in it"},
 		{"a line break in a name breaks no line", "4.3", []topology.Spec{plain}, []topology.Spec{plain, queue("a\nb")},
 			[]string{"+ queue a b (queue-missing)", "with a b.wait.1, a b.dlq, exchanges"}, "a\nb"},
+		{"a line break in an argument of a command is for the shell", "4.3", []topology.Spec{plain}, []topology.Spec{plain, topology.WorkQueue{Name: "a\nb", Existing: true, Waits: minute}},
+			[]string{"+ queue a b (queue-missing)", "rabbitmqctl set_policy --apply-to queues \"$(printf 'rehop a\\nb')\" \"$(printf '^a\\nb$')\" '{\"dead-letter-exchange\":\"a\\nb.rehop.unrouted\""}, ""},
 		{"a work queue beside lanes of its name keeps its attempts", "4.3", []topology.Spec{shop, plain, named("orders", lanes("vip", "bulk"))}, []topology.Spec{shop, plain, longer(named("orders", lanes("vip", "bulk")))},
 			[]string{"~ attempts of lanes orders", "OLD:     2", "NEW:     3", "1 with other attempts"}, "attempts of queue"},
 		{"consumers ask for another timeout", "4.3", []topology.Spec{timeout(30 * time.Minute)}, []topology.Spec{timeout(time.Minute)},
