@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,7 +39,7 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 	case entrances != "":
 		add(fmt.Sprintf("let what publishes to %s publish elsewhere", entrances))
 	}
-	from, to := 0, 0 // the steps in which what is sent back is handled
+	from, to, consumed := 0, 0, 0 // the steps in which what is sent back is handled, and of these that of the work queues that go
 	addWaits := func(before string) {
 		for _, name := range g.kept {
 			n := add(before + fmt.Sprintf("stop what publishes to %q or call Pause of its consumers, let a program of OLD run until its waits are empty (%s), and stop that program",
@@ -49,6 +50,7 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 	ofOld := len(g.stops) == 0 && len(g.unbind)+len(g.after) > 0 // steps follow for which no program of OLD may run
 	if ofOld {
 		addWaits("")
+		from = 0 // what is sent back afterwards is for the new owner
 	}
 	if len(g.stops) == 0 {
 		g.addUnbinding(old, next, vhost, whenNew, add)
@@ -58,14 +60,15 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		if g.delayed {
 			step += ", when no message is delayed to it any more: messages that are delayed to it by its name still come"
 		}
-		from = cmp.Or(from, add(before+step))
+		consumed = add(before + step)
+		from = cmp.Or(from, consumed)
 	}
 	if !ofOld {
 		addWaits(before)
 	}
 	to = len(steps)
 	for _, name := range g.held {
-		from = 0 // the new owner consumes it
+		from, to = consumed, consumed // the new owner consumes this one
 		add(fmt.Sprintf("when nothing publishes to %q and it is empty, its new owner deletes it and declares it without x-dead-letter-exchange=%s. Nothing of this group is deleted before: what the broker dead-letters from %q would be lost",
 			name, old.deadTo[name], name))
 	}
@@ -94,7 +97,7 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 		if len(g.work)+len(g.stops) > 0 {
 			before = "" // of a step before it
 		}
-		add(before + lettersStep(vhost, again, g.letters, g.twins(old, next), g.work, len(g.after) > 0))
+		add(before + g.lettersStep(vhost, again, g.twins(old, next)))
 	}
 	var commands, queues, dlqs []string
 	for _, of := range g.inUse {
@@ -149,32 +152,35 @@ func (g group) addUnbinding(old, next written, vhost, when string, add func(step
 	add(step+":", commands...)
 }
 
-// lettersStep returns the step that empties dead-letter queues. again says which steps consume what it sends back. With ofOthers the queues
+// lettersStep returns the step that empties the dead-letter queues. again says which steps consume what it sends back. With after the queues
 // have dead letters of other groups too, which cannot go back: their work queues are gone by then. A letter that failed after NEW was declared
 // is in twins as well, unless it failed in a queue of work.
-func lettersStep(vhost, again string, dlqs, twins, work []string, ofOthers bool) string {
-	name, of := dlqs[0], strconv.Quote(dlqs[0])
-	if len(dlqs) > 1 {
+func (g group) lettersStep(vhost, again string, twins []string) string {
+	name, of := g.letters[0], strconv.Quote(g.letters[0])
+	if len(g.letters) > 1 {
 		name, of = "DLQ", "each of them"
 	}
-	var commands []string
-	for _, name := range dlqs {
-		for _, queue := range work {
-			commands = append(commands, ctl.Rehop("dlq send --queue="+ctl.Quote(queue), vhost, name))
+	sends := func(queues []string) string {
+		var commands []string
+		for _, name := range g.letters {
+			for _, queue := range queues {
+				commands = append(commands, ctl.Rehop("dlq send --queue="+ctl.Quote(queue), vhost, name))
+			}
 		}
+		return strings.Join(commands, "; ")
 	}
-	own, all := strings.Join(commands, "; "), ctl.Rehop("dlq send --all", vhost, name)
-	if ofOthers && own != "" {
-		all = own
+	own, all := sends(g.work), ctl.Rehop("dlq send --all", vhost, name)
+	if stay := sends(slices.Concat(g.work, g.kept)); len(g.after) > 0 && stay != "" {
+		all = stay
 	}
 	back := fmt.Sprintf("send them back (%s)%s", all, again)
 	if len(twins) > 0 {
 		back = fmt.Sprintf("send those back that failed before NEW was declared, TIME ago (%s)%s: later ones may be in %s too", ctl.Rehop("dlq send --older TIME", vhost, name), again, quoted(twins))
 		if own != "" {
-			back += fmt.Sprintf(", but not those of %s (%s)", quoted(work), own)
+			back += fmt.Sprintf(", but not those of %s (%s)", quoted(g.work), own)
 		}
 	}
-	return fmt.Sprintf("empty %s: move the dead letters (%s), or take them out (%s), or %s; wait until nothing is left (%s)", strings.Join(dlqs, " and "),
+	return fmt.Sprintf("empty %s: move the dead letters (%s), or take them out (%s), or %s; wait until nothing is left (%s)", strings.Join(g.letters, " and "),
 		ctl.Rehop("dlq move --all --to QUEUE", vhost, name), ctl.Rehop("dlq drop --all --copy letters.jsonl", vhost, name), back, ctl.Empty(vhost, of))
 }
 
