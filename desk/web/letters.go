@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
 )
 
@@ -44,11 +46,11 @@ func (h *Handler) letters(r *request) error {
 		return err
 	}
 	d := lettersData{placeView: placeViewOf(h, "letters", source, p, r.form), Columns: letterColumns, Order: cmp.Or(r.form.Get("sort"), "place")}
-	var first, next int64
+	var first int64
 	if d.Order == "place" {
-		first, next, err = d.byPlace(r, source, f)
+		first, err = d.byPlace(r, source, f)
 	} else {
-		first, next, err = d.sorted(r, source, f)
+		first, err = d.sorted(r, source, f)
 	}
 	if err != nil {
 		return err
@@ -56,16 +58,8 @@ func (h *Handler) letters(r *request) error {
 	for _, l := range d.List.Letters {
 		d.Rows = append(d.Rows, shownRow{l, address("letter", p, nil, "id", l.ID)})
 	}
-	sort := r.form.Get("sort")
-	if next > 0 {
-		field := "after"
-		if d.Sorted != "" {
-			field = "from"
-		}
-		d.Next = address("letters", p, d.Values, "sort", sort, field, strconv.FormatInt(next, 10))
-	}
 	if first > 0 {
-		d.Back = address("letters", p, d.Values, "sort", sort)
+		d.Back = address("letters", p, d.Values, "sort", r.form.Get("sort"))
 	}
 	d.Send, d.Keep = d.Link("send"), d.Link("keep")
 	return r.show("letters", view{Title: "Letters of " + h.cfg.named(p.String()), Nav: "place", Events: p.events(), Data: d})
@@ -92,17 +86,18 @@ func (r *request) number(field string) (int64, error) {
 	return n, nil
 }
 
-// byPlace has a page of the letters in the order of their places. next is the place after which the next
-// page begins; 0: there is none.
-func (d *lettersData) byPlace(r *request, source desk.Source, f desk.Filter) (first, next int64, err error) {
+// byPlace has a page of the letters in the order of their places. first is the place after which it begins.
+func (d *lettersData) byPlace(r *request, source desk.Source, f desk.Filter) (first int64, err error) {
 	if first, err = r.number("after"); err == nil && r.form.Get("from") != "" {
 		err = fmt.Errorf("%w: from is for another order than that of places", errForm)
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	d.List, err = source.List(r.ctx, f, desk.Page{After: first, Limit: pageOfLetters})
-	return first, d.List.Next, err
+	if d.List, err = source.List(r.ctx, f, desk.Page{After: first, Limit: pageOfLetters}); d.List.Next > 0 {
+		d.Next = address("letters", d.Place, d.Values, "sort", r.form.Get("sort"), "after", strconv.FormatInt(d.List.Next, 10))
+	}
+	return first, err
 }
 
 // maxSorted is how many letters a page sorts: as many as a look has.
@@ -138,14 +133,70 @@ func rowOf(l desk.Letter) desk.Letter {
 	}
 }
 
-// sorted has a page of the letters in another order. next is the number of its first letter that the
-// next page begins with; 0: there is none.
-func (d *lettersData) sorted(r *request, source desk.Source, f desk.Filter) (first, next int64, err error) {
+// valueOf is the value of a letter by which its list is sorted, as an address has it.
+func valueOf(l desk.Letter, sort string) string {
+	switch sort {
+	case "error":
+		return l.Error
+	case "cause":
+		return string(l.Cause)
+	case "message":
+		return l.Publishing.MessageId
+	case "attempts":
+		return strconv.Itoa(l.Attempts)
+	case "redrives":
+		return strconv.Itoa(l.Redrives)
+	}
+	return exactly(l.Failed)
+}
+
+// valued is the inverse of valueOf.
+func valued(sort, value string) (l desk.Letter, err error) {
+	switch sort {
+	case "error":
+		l.Error = value
+	case "cause":
+		l.Cause = rehop.Cause(value)
+	case "message":
+		l.Publishing.MessageId = value
+	case "attempts":
+		l.Attempts, err = strconv.Atoi(value)
+	case "redrives":
+		l.Redrives, err = strconv.Atoi(value)
+	default:
+		l.Failed, err = time.Parse(time.RFC3339Nano, value)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: behind is %.40q, want the value of a letter", errForm, value)
+	}
+	return l, err
+}
+
+// behind returns the letters of a sorted list that come after the one at a place, which may have left since.
+func (r *request) behind(all []desk.Letter, sort string, place int64) ([]desk.Letter, error) {
+	last, err := valued(sort, r.form.Get("behind"))
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(letterColumns, func(c column[desk.Letter]) bool { return c.Sort == sort })
+	first := slices.IndexFunc(all, func(l desk.Letter) bool {
+		n := letterColumns[at].less(last, l)
+		return n < 0 || n == 0 && place < l.Place
+	})
+	if first < 0 {
+		return nil, nil
+	}
+	return all[first:], nil
+}
+
+// sorted has a page of the letters in another order. first is the place of the letter behind which it begins:
+// a number of letters would skip some, and show others twice, when letters come or go meanwhile.
+func (d *lettersData) sorted(r *request, source desk.Source, f desk.Filter) (first int64, err error) {
 	if first, err = r.number("from"); err == nil && r.form.Get("after") != "" {
 		err = fmt.Errorf("%w: after is for the order of places", errForm)
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	asked := f
 	if d.About.Live { // which answers from memory: each letter is compared once here, and not once for each page
@@ -158,11 +209,11 @@ func (d *lettersData) sorted(r *request, source desk.Source, f desk.Filter) (fir
 		}
 	})
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	d.List = list
 	if err := sortRows(all, letterColumns, "sort", d.Order); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	more := behind > 0
 	switch {
@@ -177,12 +228,18 @@ func (d *lettersData) sorted(r *request, source desk.Source, f desk.Filter) (fir
 	default:
 		d.Sorted, d.List.Bound, d.List.Matched, d.List.More = "all of them", "", len(all), false
 	}
-	rest := all[min(int(min(first, maxSorted)), len(all)):]
+	rest := all
+	if first > 0 {
+		if rest, err = r.behind(all, d.Order, first); err != nil {
+			return 0, err
+		}
+	}
 	d.List.Letters = rest[:min(pageOfLetters, len(rest))]
 	if len(rest) > pageOfLetters {
-		next = first + pageOfLetters
+		last := rest[pageOfLetters-1]
+		d.Next = address("letters", d.Place, d.Values, "sort", d.Order, "from", strconv.FormatInt(last.Place, 10), "behind", valueOf(last, d.Order))
 	}
-	return first, next, nil
+	return first, nil
 }
 
 type letterData struct {

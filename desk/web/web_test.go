@@ -176,16 +176,64 @@ func TestLettersAreSorted(t *testing.T) {
 				}
 			}
 		}
+		for _, behind := range []string{"after=103", "sort=place&after=103", "sort=message&from=103&behind=n"} { // all of the page have left
+			body := r.get("/letters?store=store+letters.db&" + behind)
+			r.has(body, 200, "No letters behind these", "To the beginning")
+			if strings.Contains(body.Body.String(), "when they are collected") {
+				t.Errorf("%s: the store has letters, and the page says that it waits for them", behind)
+			}
+		}
 		const page = "/letters?queue=orders.dlq"
 		r.has(r.get(page), 200, "103 letters, the oldest place first", `<th class="place n" aria-sort="ascending">`, `<a href="letters?queue=orders.dlq&amp;sort=failed">Failed</a>`)
 		r.has(r.get(page+"&sort=failed&text=order"), 200, "103 letters. Sorted: all of this look", `<th class="failed" aria-sort="descending">`, `<input type="hidden" name="sort" value="failed">`,
 			`href="letters?queue=orders.dlq&amp;sort=failed" aria-label="Remove the condition text"`, `value="letters?queue=orders.dlq&amp;sort=failed&amp;text=order"`)
 		r.has(r.get("/letters?store=store+letters.db&sort=failed"), 200, "103 letters. Sorted: all of them")
 		r.has(r.get(page+"&sort=size"), 400, "sort is", "size", "place, error, cause, message, attempts, redrives, failed")
-		for _, both := range []string{"&sort=failed&after=3", "&from=50", "&sort=failed&from=-1", "&after=x"} {
+		for _, both := range []string{"&sort=failed&after=3", "&from=50", "&sort=failed&from=-1", "&after=x", "&sort=failed&from=3&behind=yesterday", "&sort=attempts&from=3&behind=x"} {
 			r.has(r.get(page+both), 400, "Something in the form is not right")
 		}
 	})
+}
+
+// Letters that come or go between two pages of an order move no other one to a page that was shown, or past one that is.
+func TestASortedPageGoesOnBehindItsLastLetter(t *testing.T) {
+	place := regexp.MustCompile(`<td class="n dim place">(\d+)</td>`)
+	next := regexp.MustCompile(`<a class="button" rel="next" href="([^"]*)">`)
+	for _, c := range letterColumns {
+		synctest.Test(t, func(t *testing.T) {
+			r := enter(t, nil)
+			made := func(i int) desk.Letter {
+				l := letter(i)
+				l.Attempts, l.Redrives, l.Failed = i%7, i%3, l.Failed.Add(time.Duration(i%101)*time.Nanosecond)
+				l.Error, l.Cause, l.Publishing.MessageId = fmt.Sprint("error & ü ", i%11), rehop.CauseRejected, fmt.Sprintf("m-%03d", i*37%103)
+				return l
+			}
+			r.store.letters = nil
+			for i := range 2*pageOfLetters + 3 {
+				r.store.letters = append(r.store.letters, made(i+1))
+			}
+			left, seen := map[string]bool{}, map[string]int{}
+			for page := "/letters?store=store+letters.db&sort=" + c.Sort; page != ""; {
+				text := r.get(page).Body.String()
+				shown := place.FindAllStringSubmatch(text, -1)
+				for i, m := range shown {
+					seen[m[1]]++
+					left[m[1]] = i%2 == 1 || i == len(shown)-1 // and so leaves
+				}
+				r.store.letters = slices.DeleteFunc(r.store.letters, func(l desk.Letter) bool { return left[fmt.Sprint(l.Place)] })
+				r.store.letters = append(r.store.letters, made(1000+len(seen)), made(1001+len(seen)))
+				page = ""
+				if m := next.FindStringSubmatch(text); m != nil && len(seen) < 300 {
+					page = "/" + html.UnescapeString(m[1])
+				}
+			}
+			for i := range 2*pageOfLetters + 3 {
+				if n := seen[fmt.Sprint(i+1)]; n != 1 {
+					t.Errorf("by %s, the letter at place %d is shown %d times", c.Sort, i+1, n)
+				}
+			}
+		})
+	}
 }
 
 // Of more letters than a page sorts it says which ones it has sorted, and it calls none empty that it has
