@@ -29,7 +29,7 @@ letters can be searched and grouped without touching the broker, as many as ther
 				return err
 			}
 			fmt.Fprintf(a.err, "collecting into %s; Ctrl-C stops\n", source.About().Name)
-			told := func(n int) { fmt.Fprintf(a.err, "%d letters collected\n", n) }
+			told := func(n int) { fmt.Fprintf(a.err, "%s collected\n", letterCount(n)) }
 			n, err := source.(desk.Keeper).Collect(c.Context(), queues, a.by(), told) // a store keeps
 			told(n)
 			return err

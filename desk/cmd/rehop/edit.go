@@ -54,6 +54,9 @@ is changed where it is, and the original is kept in the journal; --send sends it
 			if e.Body == nil && e.ContentType == nil && e.RoutingKey == nil && e.Set == nil && e.Remove == nil {
 				return usage(errors.New("what is to be changed? Give --body, --header, --remove-header, --content-type or --key"))
 			}
+			if p.store != "" && to != "" && !sendToo {
+				return usage(errors.New("--to is for --send: without it a collected letter is changed and not sent"))
+			}
 			p.use = changes
 			source, rest, err := a.open(c.Context(), p, rest, sendToo)
 			if err != nil {

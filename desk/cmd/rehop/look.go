@@ -200,9 +200,12 @@ func byMessageID(c *cobra.Command, source desk.Source, id string, noLetter error
 	if list.Matched > 1 {
 		return desk.Letter{}, fmt.Errorf("%s letters have the message id %s; show one by its id: %s", some(list.Matched, list.More), ctl.Quote(id), search)
 	}
-	form := "has 18 hexadecimal digits, such as 8d71590e81c72837a5"
-	if !source.About().Live {
-		form = "is a number, such as 4711"
+	none, form := "no letter", "has 18 hexadecimal digits, such as 8d71590e81c72837a5"
+	switch {
+	case !source.About().Live:
+		none, form = "no held or parked letter", "is a number, such as 4711"
+	case list.Bound != "":
+		none = "none of these"
 	}
-	return desk.Letter{}, fmt.Errorf("%w, and no letter has this message id; an id %s; to search for a message id: %s", noLetter, form, search)
+	return desk.Letter{}, fmt.Errorf("%w, and %s has this message id; an id %s; to search for a message id: %s", noLetter, none, form, search)
 }

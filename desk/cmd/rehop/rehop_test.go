@@ -394,6 +394,33 @@ func TestEditing(t *testing.T) {
 	}
 }
 
+// A letter that was not looked for is not called absent.
+func TestALetterThatIsNotFoundMayBeElsewhere(t *testing.T) {
+	s := open(t)
+	s.run(exitNothing, "dlq", "show", "orders.dlq", "m-5", "--window", "2")
+	s.prints("among the first 2 of 6 letters", "and none of these has this message id")
+	s.run(exitNothing, "dlq", "show", "orders.dlq", "m-9")
+	s.prints("and no letter has this message id")
+	letters := s.collect("orders.dlq")
+	s.run(exitDone, "dlq", "archive", "--store", letters, "--message-id", "m-5")
+	s.run(exitNothing, "dlq", "show", "m-5", "--store", letters)
+	s.prints("and no held or parked letter has this message id")
+}
+
+// A target without a sending is no target.
+func TestAnEditThatSendsNothingHasNoTarget(t *testing.T) {
+	s := open(t)
+	letters := s.collect("orders.dlq")
+	s.run(exitUsage, "dlq", "edit", "1", "--store", letters, "--header", "tenant=acme", "--to", "orders")
+	s.prints("--to is for --send")
+	s.run(exitDone, "dlq", "show", "1", "--store", letters)
+	if strings.Contains(s.out, "tenant") {
+		t.Errorf("the letter was edited: %s", s.out)
+	}
+	s.run(exitDone, "dlq", "edit", "1", "--store", letters, "--header", "tenant=acme", "--to", "orders", "--send")
+	s.has("orders", 1)
+}
+
 func TestOutOfTheQueueAndBack(t *testing.T) {
 	s := open(t)
 	dir := t.TempDir()
