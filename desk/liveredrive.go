@@ -98,7 +98,7 @@ type liveRedrive struct {
 
 	// Of one turn at the queue.
 	counter   *counter
-	consumers int // of the queue before the turn
+	consumers int // of the queue beside those of the turn
 	owner     owner
 	hand      *hand
 	held      map[uint64]amqp.Delivery // what is to be handed back, by tag
@@ -161,6 +161,8 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		}
 	case err == nil && missed > 0 && !r.limitReached():
 		r.leave(noted(r.left, fmt.Sprintf("%s that the redrive had seen did not come again: other consumers may have taken them, or they have expired", count(missed, "letter"))))
+	case err == nil && r.redrive.Look.IsZero() && r.consumers > 0 && !r.limitReached(): // what they have in hand is in no count of the queue
+		r.leave(noted(r.left, l.inOtherHands(ctx)))
 	}
 	if n := len(r.skipped); n > 0 {
 		r.leave(noted(r.left, fmt.Sprintf("left out: %s like one that this redrive has sent or tried, with the same id, headers and body", count(n, "letter"))))

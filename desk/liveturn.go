@@ -136,7 +136,13 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		publisher := confirm.New(r.live.conn, confirm.Limits{Messages: 1})
 		errs = append(errs, spare(ctx, r.hand, publisher, limit, held), publisher.Close())
 	}
-	return together(append(errs, r.hand.end(ctx, r.counter, 0, r.consumers))...)
+	err := r.hand.end(ctx, r.counter, 0, r.consumers)
+	if err == nil { // that of a process which died may have ended meanwhile
+		if q, failed := r.counter.ask(ctx); failed == nil {
+			r.consumers = q.Consumers
+		}
+	}
+	return together(append(errs, err)...)
 }
 
 // work handles deliveries until the letters that were in the queue have been seen and

@@ -164,3 +164,53 @@ func TestAnEmptyFileOfARedriveHidesNoOther(t *testing.T) {
 		}
 	})
 }
+
+// A redrive of all letters says that others may have some, also when it sent all that it could take.
+func TestARedriveOfAllNamesOtherConsumers(t *testing.T) {
+	const others = "the queue has other consumers, which may have letters in hand"
+	for _, tt := range []struct {
+		rule    string
+		holds   bool // another consumer has 3 of 10 letters
+		redrive Redrive
+		sent    int
+		note    string
+	}{
+		{"there are none", false, Redrive{All: true}, 10, ""},
+		{"one has letters", true, Redrive{All: true}, 7, others},
+		{"the limit is reached without them", true, Redrive{All: true, Limit: 7}, 7, ""},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			inBubble(t, "4.3", func(w *fixture) {
+				w.dead(orders(10)...)
+				if tt.holds {
+					ch := w.channel()
+					must(w.T, ch.Qos(3, 0, false))
+					deliveries, err := ch.Consume("orders.dlq", "", false, false, false, false, nil)
+					must(w.T, err)
+					for range 3 {
+						<-deliveries
+					}
+				}
+				tt.redrive.Action = Send
+				p, err := w.live().Execute(w.Context(), tt.redrive, nil)
+				if err != nil || p.Done != tt.sent || p.Note != tt.note {
+					w.Errorf("%v: %+v, want %d sent and the note %q", err, p, tt.sent, tt.note)
+				}
+			})
+		})
+	}
+	inBubble(t, "4.3", func(w *fixture) { // which is about the letters of its look
+		w.dead(orders(10)...)
+		ch := w.channel()
+		must(w.T, ch.Qos(3, 0, false))
+		_, err := ch.Consume("orders.dlq", "", false, false, false, false, nil)
+		must(w.T, err)
+		live := w.live()
+		list, err := live.Peek(w.Context(), 10)
+		must(w.T, err)
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true, Look: list.At}, nil)
+		if err != nil || p.Done != 7 || p.Note != "" {
+			w.Errorf("%v: %+v, want 7 sent of a look, and no note", err, p)
+		}
+	})
+}
