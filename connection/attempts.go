@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
-	"github.com/rehop/rehop/internal/pause"
 )
 
 // errOpenTimeout is the cause of Open's ctx when Config.OpenTimeout has passed.
@@ -117,13 +116,13 @@ func (a *attempts) verdict() error {
 	return a.errorf("")
 }
 
-// failure is verdict for the end of ctx.
-func (a *attempts) failure(ctx context.Context) error {
+// failure is verdict for the end of ctx. life is that of the Conn.
+func (a *attempts) failure(ctx, life context.Context) error {
 	why := context.Cause(ctx)
-	if why == errClosed { //nolint:errorlint // an error that wraps it is of another Conn
+	if life.Err() != nil && why == context.Cause(life) { //nolint:errorlint // an error that wraps it is of a caller's
 		return ErrClosed
 	}
-	cause := pause.Ended(ctx)
+	cause := ended(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	tries := "tries"

@@ -91,7 +91,7 @@ func TestEveryErrorHasAClass(t *testing.T) {
 		if err != nil {
 			a.add(0, err)
 		}
-		return a.failure(ctx)
+		return a.failure(ctx, t.Context())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

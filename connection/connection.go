@@ -52,9 +52,6 @@ import (
 // ErrClosed is returned after [Conn.Close].
 var ErrClosed = rehop.WithClass(errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn"), rehop.ClassBug)
 
-// errClosed is ErrClosed as the cause of a ctx. A caller's ctx may have ErrClosed as its cause, and not this one.
-var errClosed = pause.Own(ErrClosed)
-
 // closeTimeout bounds Conn.Close and Session.Close: the goodbye of a live broker takes
 // milliseconds, a dead one never answers. A consumer's stop by default and this stay under
 // 30 s, the time that a container has to stop. The page kubernetes.md of the documentation adds up
@@ -161,7 +158,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 		tried := consume.tried()
 		c.Close()
 		if ctx.Err() != nil {
-			err = tried.failure(ctx) // with the error of the last try
+			err = tried.failure(ctx, c.life) // with the error of the last try
 		}
 		return nil, err
 	}
@@ -277,7 +274,7 @@ func (c *Conn) Close() error {
 		return nil // it belongs to its socket
 	}
 	c.closed.Do(func() {
-		c.end(errClosed)
+		c.end(pause.Own(ErrClosed)) // of this Conn alone: a caller's ctx may have the end of another one as its cause
 		if c.management != nil && c.whole == nil {
 			c.management.Close()
 		}
@@ -326,7 +323,7 @@ func (c *Conn) pin(l *link) *Conn {
 // bound returns a ctx that also ends with Close, with ErrClosed as its cause.
 func (c *Conn) bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(c.life, func() { cancel(errClosed) })
+	stop := context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
@@ -336,5 +333,13 @@ func late(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return fmt.Errorf("the ctx of the call had already ended: %w", pause.Ended(ctx))
+	return fmt.Errorf("the ctx of the call had already ended: %w", ended(ctx))
+}
+
+// ended is [pause.Ended] for a ctx that its Conn has not ended. The end of another Conn may have: it is the caller's, and no limit of ours.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) && !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return pause.Ended(ctx)
 }

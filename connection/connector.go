@@ -139,7 +139,7 @@ func (c *connector) outage() time.Time {
 // caller whose ctx ends leaves, and the dial goes on.
 func (c *connector) reach(ctx context.Context, opening bool) (*link, error) {
 	if ctx.Err() != nil {
-		return nil, c.tried().failure(ctx)
+		return nil, c.tried().failure(ctx, c.life)
 	}
 	c.mu.Lock()
 	if l := c.alive(); l != nil {
@@ -163,7 +163,7 @@ func (c *connector) reach(ctx context.Context, opening bool) (*link, error) {
 	case <-d.done:
 		return d.link, d.err
 	case <-ctx.Done():
-		return nil, d.tried.failure(ctx)
+		return nil, d.tried.failure(ctx, c.life)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // A call whose ctx had ended before it says so, and looks like no outage.
@@ -59,25 +60,35 @@ func TestACallWithACtxThatHadEndedSaysSo(t *testing.T) {
 func TestTheEndOfAnotherConnIsACauseLikeAnyOther(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("connection refused")
-	of := func(cause error) error { // of the other Conn, whose ctx has ended with cause
+	endedBy := func(cause error) context.Context {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
+		return ctx
+	}
+	closed := endedBy(pause.Own(ErrClosed)) // the life of this Conn
+	of := func(cause error, life context.Context) error {
 		a := newAttempts(1)
 		a.add(0, refused)
-		return a.failure(ctx)
+		return a.failure(endedBy(cause), life)
 	}
 	for _, tt := range []struct {
 		rule  string
 		cause error
+		life  context.Context
 		want  []error
 		text  string
 	}{
-		{"this Conn is closed", errClosed, []error{ErrClosed}, ErrClosed.Error()},
-		{"a session of another Conn, which is closed", fmt.Errorf("%w: %w", ErrSessionLost, errClosed), []error{context.Canceled, ErrSessionLost, refused}, "(1 try), then context canceled: "},
-		{"OpenTimeout of this Conn has passed", errOpenTimeout, []error{context.Canceled, refused}, "(1 try): connection refused"},
-		{"OpenTimeout of another Conn has passed", of(errOpenTimeout), []error{context.Canceled, refused}, "(1 try), then "},
+		{"this Conn is closed", context.Cause(closed), closed, []error{ErrClosed}, ErrClosed.Error()},
+		{"another Conn is closed, with the ctx of its OnConnect", pause.Own(ErrClosed), t.Context(), []error{context.Canceled, ErrClosed, refused}, "(1 try), then context canceled: " + ErrClosed.Error()},
+		{"both Conns are closed, the other one first", pause.Own(ErrClosed), closed, []error{context.Canceled, ErrClosed, refused}, "(1 try), then context canceled: "},
+		{"a session of another Conn, which is closed", fmt.Errorf("%w: %w", ErrSessionLost, ErrClosed), t.Context(), []error{context.Canceled, ErrSessionLost, ErrClosed, refused}, "(1 try), then context canceled: "},
+		{"OpenTimeout of this Conn has passed", errOpenTimeout, t.Context(), []error{context.Canceled, refused}, "(1 try): connection refused"},
+		{"OpenTimeout of another Conn has passed", of(errOpenTimeout, t.Context()), t.Context(), []error{context.Canceled, refused}, "(1 try), then "},
 	} {
-		err := of(tt.cause)
+		err := of(tt.cause, tt.life)
+		if isOurs := err == ErrClosed; isOurs != (tt.cause == context.Cause(tt.life)) || !isOurs && rehop.ClassOf(err) != rehop.ClassTransient { //nolint:errorlint // one that wraps it is of another Conn
+			t.Errorf("%s: %v of class %v; want the end of this Conn, or an outage", tt.rule, err, rehop.ClassOf(err))
+		}
 		for _, want := range tt.want {
 			if !errors.Is(err, want) {
 				t.Errorf("%s: %v is not %v", tt.rule, err, want)

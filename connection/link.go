@@ -230,7 +230,7 @@ func (l *link) kill(cause error) {
 // close says goodbye to the broker, and closes the socket at the deadline
 // whether or not it has answered.
 func (l *link) close(deadline time.Time) error {
-	cause := errClosed
+	cause := ErrClosed
 	l.cause.CompareAndSwap(nil, &cause)
 	last := time.AfterFunc(time.Until(deadline), func() { l.socket.Conn.Close() })
 	defer last.Stop()

@@ -88,8 +88,8 @@ func (c *connector) runOnConnect(l *link) error {
 	limit := time.AfterFunc(onConnectLimit, func() { cancel(errOnConnectLimit) })
 	defer limit.Stop()
 	stop := context.AfterFunc(c.life, func() {
-		cancel(errClosed)
-		l.kill(errClosed) // its calls return
+		cancel(context.Cause(c.life))
+		l.kill(ErrClosed) // its calls return
 	})
 	defer stop()
 	slow := time.AfterFunc(onConnectSlow, func() {

@@ -40,7 +40,7 @@ func (c *connInside) Keep(key any, make func() any) any {
 func (c *connInside) Generation() uint64 { return (*Conn)(c).State(Publish).generation }
 func (c *connInside) Outage() time.Time  { return (*Conn)(c).connector(Publish).outage() }
 func (c *connInside) NotConnected(ctx context.Context) error {
-	return (*Conn)(c).connector(Publish).tried().failure(ctx)
+	return (*Conn)(c).connector(Publish).tried().failure(ctx, c.life)
 }
 func (c *connInside) Apart(name string) any       { return (*Conn)(c).apart(name) }
 func (c *connInside) Logger() *slog.Logger        { return c.cfg.Logger }
