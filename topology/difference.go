@@ -31,6 +31,7 @@ type observed struct {
 	from      map[string][]management.Binding // all bindings from an exchange
 
 	vhost     string
+	live      bool              // by the management API, which may be behind
 	allQueues int               // of the virtual host
 	maxQueues *int              // nil: no limit is known
 	rules     *management.Rules // nil: they are not known, or not needed
@@ -610,6 +611,7 @@ func asPlanned(have management.Binding) plannedBinding {
 
 // policies finds the policies that break a promise.
 func (d *comparison) policies() {
+	var broken breaking
 	for _, q := range d.plan.policed() {
 		form, seen := d.have.queues[q.name]
 		if q.user, q.operator = (management.Policy{Name: form.Policy}), (management.Policy{Name: form.OperatorPolicy}); d.have.rules != nil && (!seen || form.Policy != "" && form.OperatorPolicy != "") {
@@ -642,13 +644,20 @@ func (d *comparison) policies() {
 				d.lettersMissing(f, form)
 				continue
 			}
-			code := DriftCode("policy")
+			code := policyCode
 			if strings.HasPrefix(f.Policy, operatorPolicy) {
-				code = "operator-policy"
+				code = operatorPolicyCode
 			}
-			d.add(DriftOverridden, code, part{"queue", q.name}, q.expected(f.Key), fmt.Sprintf("%s sets %s to %s", f.Policy, f.Key, f.Value), f.Effect, policyRemedy)
+			broken.add(f, len(d.drift.Differences))
+			d.add(DriftOverridden, code, part{"queue", q.name}, q.expected(f.Key), fmt.Sprintf("%s sets %s to %s", f.Policy, f.Key, f.Value), f.Effect, "")
 		}
 		d.timeout(q)
+	}
+	for _, b := range broken {
+		remedy := b.remedy(d.have)
+		for _, at := range b.at {
+			d.drift.Differences[at].Remedy = remedy
+		}
 	}
 }
 
@@ -700,9 +709,6 @@ func (d *comparison) lettersUnsure(q ruled) {
 		d.drift.Unseen = append(d.drift.Unseen, fmt.Sprintf("policies of queue %q: %s", q.name, why))
 	}
 }
-
-// policyRemedy is for each entry of a policy that breaks a promise.
-const policyRemedy = "give the policy a pattern that leaves the queue out, or take the entry away"
 
 // limit finds out whether the virtual host has room for the missing queues.
 func (d *comparison) limit() {

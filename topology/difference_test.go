@@ -754,6 +754,23 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 			o.queues[queue] = form
 		}
 	}
+	rule := func(o *observed, lists string) { // as a file of definitions has it
+		t.Helper()
+		definitions, err := management.ParseDefinitions([]byte(`{"queues":[],"exchanges":[],"bindings":[],`+lists+`}`), "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, err := definitions.Rules(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.rules = &rules
+		for name, form := range o.queues {
+			u, op, _ := rules.Of(form)
+			form.Policy, form.OperatorPolicy, form.Definition = u.Name, op.Name, management.Together(u, op)
+			o.queues[name] = form
+		}
+	}
 	for _, tt := range []struct {
 		rule   string
 		specs  []Spec
@@ -773,6 +790,25 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		{"the lower one is the operator's", orders, func(o *observed, _ Plan) {
 			policies(o, "orders", map[string]any{"max-length": 7}, map[string]any{"max-length": 5})
 		}, []string{"(operator-policy)", `found:    operator policy "op" sets max-length to 5`}, "(policy)"},
+		{"one policy of many queues is one entry, with a command that leaves all others to it", []Spec{WorkQueue{Name: "orders", Waits: delay.Schedule{5 * time.Second, time.Minute}}}, func(o *observed, _ Plan) {
+			rule(o, `"policies":[{"vhost":"/","name":"cap","pattern":"^orders|shop","apply-to":"all","priority":3,"definition":{"max-length":5}}]`)
+		}, []string{"! queues orders, orders.wait.1, orders.wait.2, orders.dlq (policy)\n    expected: max-length none\n    found:    policy \"cap\" sets max-length to 5\n    effect:   orders: when it is full, the queue refuses ",
+			"\n              orders.wait.1, orders.wait.2: when it is full, the queue refuses failed messages, which halts the retries\n",
+			`: rabbitmqctl set_policy --apply-to all --priority 3 cap '^(?!(?:orders|orders\.wait\.1|orders\.wait\.2|orders\.dlq)$)(?s:.*)(?:^orders|shop)' '{"max-length":5}'`,
+			"\n1 overridden\n"}, "up to 10 s"},
+		{"a policy that sets other entries too", orders, func(o *observed, _ Plan) {
+			rule(o, `"policies":[{"vhost":"/","name":"cap","pattern":"s$","apply-to":"queues","priority":3,"definition":{"expires":60000,"max-length":5,"overflow":"reject-publish"}}]`)
+			o.live = true
+		}, []string{"! queue orders (policy)\n    expected: expires none\n              max-length none\n", `: rabbitmqctl set_policy --apply-to queues --priority 4 'cap for orders without expires, max-length' '^orders$' '{"overflow":"reject-publish"}'`,
+			"the management API, and so this answer, shows the change up to 10 s late"}, ""},
+		{"an operator policy in another virtual host", orders, func(o *observed, _ Plan) {
+			rule(o, `"parameters":[{"vhost":"/","component":"operator_policy","name":"op","value":{"pattern":"","apply-to":"queues","priority":0,"definition":{"max-length":5}}}]`)
+			o.vhost = "west"
+		}, []string{"(operator-policy)", `: rabbitmqctl set_operator_policy --apply-to queues --priority 0 -p west op '^(?!(?:orders|`}, "(policy)"},
+		{"a policy whose pattern the user may not see", orders, func(o *observed, _ Plan) {
+			rule(o, `"policies":[{"vhost":"/","name":"cap","pattern":"^orders$","apply-to":"queues","priority":3,"definition":{"max-length":5}}]`)
+			o.rules = nil
+		}, []string{`remedy:   give policy "cap" a pattern that leaves out orders, or take the entry away, also from its other queues`}, "rabbitmqctl"},
 		{"a policy of a missing queue", orders, func(o *observed, p Plan) {
 			o.remove(p, part{"queue", "orders.dlq"})
 			policies(o, "orders.dlq", map[string]any{"expires": 10000}, map[string]any{})

@@ -164,16 +164,13 @@ func (d Drift) OK() bool {
 
 // String returns the differences as text for a person, in the manner of a plan: + is
 // missing, ~ differs, - is extra, ! is overridden, forbidden, weak or a defect of the broker, and ? was
-// not looked at.
+// not looked at. The differences that one policy makes are one entry, with all of its queues.
 func (d Drift) String() string {
 	var s strings.Builder
 	counts := map[DriftClass]int{}
-	for _, e := range d.Differences {
-		counts[e.Class]++
-		fmt.Fprintf(&s, "%s %s %s (%s)\n", e.Class.sign(), e.Kind, e.Name, e.Code)
-		for _, line := range [][2]string{{"expected", e.Expected}, {"found", e.Found}, {"effect", e.Effect}, {"remedy", e.Remedy}} {
-			fmt.Fprintf(&s, "    %-9s %s\n", line[0]+":", line[1])
-		}
+	for _, same := range d.together() {
+		counts[same[0].Class]++
+		same.write(&s)
 	}
 	for _, u := range d.Unseen {
 		fmt.Fprintf(&s, "? %s\n", u)
@@ -193,6 +190,71 @@ func (d Drift) String() string {
 		fmt.Fprintf(&s, "%s\n", strings.Join(sums, ", "))
 	}
 	return s.String()
+}
+
+const policyCode, operatorPolicyCode DriftCode = "policy", "operator-policy"
+
+// entries are differences that a person reads as one.
+type entries []Difference
+
+// together returns the differences, those of one policy as one. Its remedy, which names it, is that of all its queues.
+func (d Drift) together() (all []entries) {
+	for _, e := range d.Differences {
+		at := -1
+		if e.Code == policyCode || e.Code == operatorPolicyCode {
+			at = slices.IndexFunc(all, func(same entries) bool {
+				return same[0].Code == e.Code && same[0].Class == e.Class && same[0].Kind == e.Kind && same[0].Remedy == e.Remedy
+			})
+		}
+		if at >= 0 {
+			all[at] = append(all[at], e)
+		} else {
+			all = append(all, entries{e})
+		}
+	}
+	return all
+}
+
+// write writes the entries as one, with each of their texts once.
+func (same entries) write(s *strings.Builder) {
+	names := same.names(func(Difference) bool { return true })
+	kind := same[0].Kind
+	if len(names) > 1 {
+		kind += "s"
+	}
+	fmt.Fprintf(s, "%s %s %s (%s)\n", same[0].Class.sign(), kind, strings.Join(names, ", "), same[0].Code)
+	for _, line := range []struct {
+		title string
+		of    func(Difference) string
+	}{
+		{"expected:", func(e Difference) string { return e.Expected }},
+		{"found:", func(e Difference) string { return e.Found }},
+		{"effect:", func(e Difference) string { return e.Effect }},
+		{"remedy:", func(e Difference) string { return e.Remedy }},
+	} {
+		var texts []string
+		for _, e := range same {
+			texts = appendNew(texts, line.of(e))
+		}
+		title := line.title
+		for _, text := range texts {
+			if with := same.names(func(e Difference) bool { return line.of(e) == text }); len(with) < len(names) {
+				text = strings.Join(with, ", ") + ": " + text
+			}
+			fmt.Fprintf(s, "    %-9s %s\n", title, text)
+			title = ""
+		}
+	}
+}
+
+// names returns the names of some of the entries, each once.
+func (same entries) names(of func(Difference) bool) (names []string) {
+	for _, e := range same {
+		if of(e) {
+			names = appendNew(names, e.Name)
+		}
+	}
+	return names
 }
 
 func (c DriftClass) sign() string {

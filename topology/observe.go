@@ -160,6 +160,7 @@ func (p Plan) names() (queues, exchanges []string) {
 // askForForms asks for the queues and exchanges of a plan, in the form they have.
 func askForForms(ctx context.Context, api shows, p Plan) (have observed, err error) {
 	have = observed{parts: map[part]bool{}, queues: map[string]management.Form{}, exchanges: map[string]management.Exchange{}, vhost: api.Vhost()}
+	_, have.live = api.(*management.API)
 	queues, exchanges := p.names()
 	forms, total, err := api.Forms(ctx, queues)
 	if err != nil {
@@ -202,18 +203,22 @@ func askForBindings(ctx context.Context, api shows, d *declaration, have observe
 }
 
 // ruled asks for the policies of the virtual host, where those that the queues show do not tell enough: of a missing queue
-// nothing is shown, and of one with a policy and an operator policy only what they say together.
+// nothing is shown, of one with a policy and an operator policy only what they say together, and of none the pattern, which a remedy needs.
 func (have *observed) ruled(ctx context.Context, api shows, p Plan) error {
-	if !slices.ContainsFunc(p.queues, func(q plannedQueue) bool {
+	needed, remedied := false, false
+	for _, q := range p.queues {
 		form, seen := have.queues[q.Name]
-		return !seen || form.Policy != "" && form.OperatorPolicy != ""
-	}) {
+		needed = needed || !seen || form.Policy != "" && form.OperatorPolicy != ""
+		remedied = remedied || form.Policy != "" || form.OperatorPolicy != "" // by a command, if it is at fault
+	}
+	if !needed && !remedied {
 		return nil
 	}
 	rules, err := api.Rules(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return pause.Ended(ctx)
+	case err != nil && !needed: // a remedy without a command does
 	case err != nil:
 		have.unseen = append(have.unseen, fmt.Sprintf("policies of missing queues, and which of two policies says what: %v", err))
 	default:

@@ -420,12 +420,8 @@ var remedies = map[string]remedy{
 				r.dlqs = append(r.dlqs, w.DeadLetterQueue().Name)
 			}
 		}},
-	"a policy, whose pattern is narrowed": policed(func(r *repair) {
-		r.policy("theirs", 0, "^others", map[string]any{"max-length": 100000})
-	}),
-	"a policy, whose entry is taken away": policed(func(r *repair) {
-		r.policy("theirs", 0, "^orders", map[string]any{"queue-leader-locator": "client-local"})
-	}),
+	"a policy that sets nothing else":      policed("have it leave the queues out", map[string]any{"max-length": 100000}, ""),
+	"a policy that sets another entry too": policed("give the queues what else it sets", map[string]any{"max-length": 100000, "queue-leader-locator": "client-local"}, "theirs for orders without max-length"),
 	"no dead letters beside another policy": {code: "policy-missing", says: "give this queue alone one with the entries of policy", want: []topology.Spec{shop, topology.WorkQueue{Name: "legacy", Existing: true, Waits: briefly}},
 		dlqs: []string{"legacy.dlq"},
 		before: func(r *repair) {
@@ -548,17 +544,29 @@ func exchangeOf(name string) remedy {
 		}}
 }
 
-// policed is a remedy for a policy that limits the length of all queues.
-func policed(steps func(r *repair)) remedy {
-	return remedy{code: "policy", says: "give the policy a pattern that leaves the queue out, or take the entry away", want: alone,
+// policed is the remedy for a policy that limits the length of all queues, one of others among them. Then another one applies to ours, "" for none.
+func policed(says string, entries map[string]any, then string) remedy {
+	const theirs = "orders-of-others"
+	return remedy{code: "policy", says: says, want: alone,
 		before: func(r *repair) {
 			r.declare(alone...)
-			r.policy("theirs", 0, "^orders", map[string]any{"max-length": 100000})
-			poll.Until(r, time.Minute, "the policy applies", func() bool { return r.policyOf("orders") == "theirs" })
+			r.put("queues", theirs, queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
+			r.policy("theirs", 0, "^orders|x", entries)
+			for _, name := range []string{"orders", "orders.dlq", theirs} {
+				poll.Until(r, time.Minute, "the policy applies to "+name, func() bool { return r.policyOf(name) == "theirs" })
+			}
 			r.consume(orders)
 			r.publish("shop", "order.1")
 		},
-		steps: steps}
+		steps: func(r *repair) {
+			r.run("rabbitmqctl set_policy")
+			for _, name := range []string{"orders", "orders.dlq"} {
+				poll.Until(r, time.Minute, "another policy applies to "+name, func() bool { return r.policyOf(name) == then })
+			}
+			if got := r.policyOf(theirs); got != "theirs" {
+				r.Errorf("the queue of others has policy %q", got)
+			}
+		}}
 }
 
 func manyLanes(one bool) topology.Lanes {

@@ -205,6 +205,7 @@ func (d *Definitions) Permissions(user string) (configure, write, read string, e
 // rule is a policy whose pattern was read.
 type rule struct {
 	name       string
+	text       string         // of the pattern
 	pattern    *regexp.Regexp // nil: this package cannot read it
 	applyTo    string
 	definition map[string]any
@@ -225,7 +226,7 @@ func Bytewise(s string) string {
 
 func (p definedPolicy) rule() rule {
 	pattern, _ := regexp.Compile(Bytewise(p.Pattern)) // the broker's expressions have more than Go's
-	return rule{p.Name, pattern, p.ApplyTo, p.Definition, p.Priority}
+	return rule{p.Name, p.Pattern, pattern, p.ApplyTo, p.Definition, p.Priority}
 }
 
 // of returns the policy that applies to a queue: one of the highest priority. It also returns why that may be

@@ -14,6 +14,9 @@ type Rules struct{ user, operator rules }
 type Policy struct {
 	Name       string
 	Definition map[string]any
+
+	Pattern, ApplyTo string
+	Priority         int
 }
 
 // Of returns the policies that apply to a queue of this name and type, or that would if it existed. It also returns why
@@ -25,7 +28,23 @@ func (r Rules) Of(q Form) (user, operator Policy, unsure string) {
 	if why == "" {
 		why = whyToo
 	}
-	return Policy{u.name, u.definition}, Policy{o.name, o.definition}, why
+	return u.policy(), o.policy(), why
+}
+
+func (r rule) policy() Policy { return Policy{r.name, r.definition, r.text, r.applyTo, r.priority} }
+
+// Named returns the policy, or operator policy, of a name, without a name if there is none.
+func (r Rules) Named(name string, ofOperator bool) Policy {
+	list := r.user
+	if ofOperator {
+		list = r.operator
+	}
+	for _, one := range list {
+		if one.name == name {
+			return one.policy()
+		}
+	}
+	return Policy{}
 }
 
 // Together returns what two policies say together.
