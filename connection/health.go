@@ -20,7 +20,7 @@ const unhealthyAfter = 15 * time.Second
 // Health does not wait. If a socket is lost and no caller needs a session, Health
 // starts to dial it in the background, so that a probe notices when the broker is
 // back. While nobody dials, the time since the end of the last dial does not count
-// towards the 15 s. With Config.Lazy a socket that was never needed counts as healthy,
+// towards the 15 s, and nor does it during the first tries after that. With Config.Lazy a socket that was never needed counts as healthy,
 // and is not dialled.
 //
 // Health is about the connection. The Health of a consumer says whether the consumer
@@ -56,9 +56,10 @@ func (c *Conn) Health() error {
 // report is the state of a socket, and its history since it was last up.
 type report struct {
 	State State
-	away  time.Time // when it ceased to be up, or began to connect; zero while up
-	tried time.Time // when it first began to connect since then; zero while it has not
-	err   error     // the latest of the outage
+	away  time.Time     // when it ceased to be up, or began to connect; zero while up
+	tried time.Time     // when it first began to connect since then; zero while it has not
+	idle  time.Duration // how long nobody dialled before the tries that go on, which may find the broker back; zero once they have failed
+	err   error         // the latest of the outage
 }
 
 // health is nil for a socket that is healthy.
@@ -78,6 +79,6 @@ func (r report) health(now time.Time) *rehop.HealthError {
 	if r.State.Status == Down && r.State.NextTry.IsZero() {
 		now = r.State.Since // nobody dials: the broker may be there all the time
 	}
-	degraded := r.tried.IsZero() || now.Sub(r.tried) < unhealthyAfter
+	degraded := r.tried.IsZero() || now.Sub(r.tried)-r.idle < unhealthyAfter
 	return &rehop.HealthError{Degraded: degraded, Since: r.away, Cause: cause}
 }

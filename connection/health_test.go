@@ -167,6 +167,48 @@ func TestHealthOfASocketThatNobodyDialsIsNoOlderThanItsLastDial(t *testing.T) {
 	})
 }
 
+// The broker may be back when a socket is dialled after a while in which nobody wanted it.
+func TestHealthDuringADialAfterAnIdleTimeDoesNotCountThat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := make(chan error)
+		c := bubble(t, new(peer), Config{Lazy: true, Backoff: func(int) time.Duration { return time.Second }, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			select {
+			case err := <-tries:
+				return nil, err
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}})
+		defer c.Close()
+		fails := func() {
+			tries <- errors.New("connection refused")
+			synctest.Wait()
+		}
+		c.connector(Publish).start()
+		fails()
+		time.Sleep(10 * time.Minute)
+		c.connector(Publish).start()
+		for _, tt := range []struct {
+			after    time.Duration
+			degraded bool
+			rule     string
+		}{
+			{0, true, "the dial begins"},
+			{5 * time.Second, true, "it is under way"},
+			{0, false, "it has failed too, so the outage has lasted since the first one"},
+		} {
+			if !tt.degraded {
+				fails()
+			}
+			time.Sleep(tt.after)
+			var h *rehop.HealthError
+			if err := c.Health(); !errors.As(err, &h) || h.Degraded != tt.degraded {
+				t.Errorf("%s: Health = %v, want degraded: %t", tt.rule, err, tt.degraded)
+			}
+		}
+	})
+}
+
 // A connection that the broker ends soon after each login is dialled again after a
 // pause. Health says meanwhile why the broker has ended it.
 func TestHealthInThePauseAfterAShortLifeSaysWhyItEnded(t *testing.T) {

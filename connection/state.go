@@ -97,6 +97,7 @@ type states struct {
 	now     [2]State
 	away    [2]time.Time // see report
 	tried   [2]time.Time
+	idle    [2]time.Duration
 	errs    [2]error
 	numbers [2]uint64 // of the changes
 	changed chan struct{}
@@ -116,6 +117,12 @@ func (s *states) set(next State) {
 	next.Since = time.Now()
 	s.mu.Lock()
 	i := next.Role.index()
+	switch before := s.now[i]; {
+	case before.Status == Down && before.NextTry.IsZero() && !s.tried[i].IsZero():
+		s.idle[i] = next.Since.Sub(before.Since)
+	case before.Status == Connecting:
+		s.idle[i] = 0
+	}
 	s.now[i] = next
 	switch {
 	case next.Status == Up || next.Status == Blocked:
@@ -148,7 +155,7 @@ func (s *states) reports() (reports [2]report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range reports {
-		reports[i] = report{State: s.now[i], away: s.away[i], tried: s.tried[i], err: s.errs[i]}
+		reports[i] = report{State: s.now[i], away: s.away[i], tried: s.tried[i], idle: s.idle[i], err: s.errs[i]}
 	}
 	return reports
 }

@@ -62,14 +62,18 @@ func (e *sinkError) Unwrap() error { return e.err }
 func (e *sinkError) Class() rehop.Class { return rehop.ClassTransient }
 
 // limitError is the error of a sink whose time a limit of ours has ended. It matches whatever the
-// sink's error matches, but for the error of the sink's ctx: that would look like the end of the
-// caller's.
-type limitError struct{ err, ended, limit error }
+// sink's error matches, but for the errors of a ctx: they would look like the end of the caller's. A sink may
+// return either, whichever of them the limit has given its ctx.
+type limitError struct{ err, limit error }
 
 func (e *limitError) Error() string { return fmt.Sprintf("%v: %v", e.err, e.limit) }
 
 // Is reports whether the sink's error matches target.
-func (e *limitError) Is(target error) bool { return target != e.ended && errors.Is(e.err, target) }
+func (e *limitError) Is(target error) bool { return !isOfCtx(target) && errors.Is(e.err, target) }
+
+func isOfCtx(err error) bool {
+	return err == context.Canceled || err == context.DeadlineExceeded //nolint:errorlint // the errors themselves
+}
 
 // As finds target in the sink's error.
 func (e *limitError) As(target any) bool { return errors.As(e.err, target) }

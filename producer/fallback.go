@@ -127,8 +127,8 @@ func (p *Producer) guarded(ctx context.Context, sink Sink, call func(context.Con
 		p.sinkTime.note(time.Since(began))
 		return nil
 	case errors.Is(err, ErrUnconfirmed), ctx.Err() != nil && !errors.As(err, new(*exactError)):
-		if end := pause.Ended(ctx); errors.Is(err, ctx.Err()) && !errors.Is(end, ctx.Err()) {
-			err = &limitError{err, ctx.Err(), end}
+		if end := pause.Ended(ctx); (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && !errors.Is(end, ctx.Err()) {
+			err = &limitError{err, end}
 		}
 		return &sinkError{nameOf(sink), err}
 	}

@@ -95,6 +95,8 @@ func TestAnErrorOfASinkIsTheEndOfCtxOnlyIfThatHasEnded(t *testing.T) {
 		"the sink's time ends":                         {[]Sink{returns("%w")}, time.Hour, "no answer within Config.Timeout", errSinkLate},
 		"the sink's time ends in a commit":             {[]Sink{returns("commit: %w")}, time.Hour, "commit: context deadline exceeded: no answer within Config.Timeout", errSinkLate},
 		"the sink's time ends, and the error has more": {[]Sink{returns("%w: %w", errOfDriver)}, time.Hour, "context deadline exceeded: commit letters: disk full: no answer within Config.Timeout", errOfDriver},
+		"the sink has cancelled its own ctx":           {[]Sink{sinkFunc(func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("commit: %w", context.Canceled) })}, time.Hour, "commit: context canceled: no answer within Config.Timeout", errSinkLate},
+		"the sink's time ends, and it says both":       {[]Sink{returns("%w: %w", context.Canceled)}, time.Hour, "no answer within Config.Timeout", errSinkLate},
 		"ctx ends meanwhile":                           {[]Sink{returns("commit: %w")}, 7 * time.Second, "commit: context deadline exceeded", context.DeadlineExceeded},
 	} {
 		t.Run(rule, func(t *testing.T) {
@@ -105,7 +107,8 @@ func TestAnErrorOfASinkIsTheEndOfCtxOnlyIfThatHasEnded(t *testing.T) {
 				ctx, cancel := context.WithTimeout(s.Context(), tt.limit)
 				defer cancel()
 				_, err := p.Publish(ctx, Message{RoutingKey: "open"})
-				if err == nil || errors.Is(err, context.DeadlineExceeded) != (ctx.Err() != nil) || !strings.Contains(err.Error(), tt.says) {
+				isOfCtx := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+				if err == nil || isOfCtx != (ctx.Err() != nil) || !strings.Contains(err.Error(), tt.says) {
 					s.Errorf("%v, and the ctx says %v; want %q in it", err, ctx.Err(), tt.says)
 				}
 				if !errors.Is(err, tt.wraps) || errors.As(err, new(*fs.PathError)) != errors.As(tt.wraps, new(*fs.PathError)) {

@@ -561,7 +561,10 @@ func policed(says string, entries map[string]any, then string) remedy {
 		steps: func(r *repair) {
 			r.run("rabbitmqctl set_policy")
 			for _, name := range []string{"orders", "orders.dlq"} {
-				poll.Until(r, time.Minute, "another policy applies to "+name, func() bool { return r.policyOf(name) == then })
+				poll.Until(r, time.Minute, "the policy does not apply to "+name, func() bool { return r.policyOf(name) != "theirs" })
+				if got := r.policyOf(name); then != "" && got != then {
+					r.Errorf("queue %q has policy %q, want %q", name, got, then)
+				}
 			}
 			if got := r.policyOf(theirs); got != "theirs" {
 				r.Errorf("the queue of others has policy %q", got)

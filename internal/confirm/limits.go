@@ -44,15 +44,15 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // Full is the error of a message for which there was no room. An outage that the message has met
-// takes the place of the Advice. An outage of other targets stands beside it: their messages may
-// take the room, or the publishers may be too fast.
+// takes the place of the Advice. An outage of other targets stands beside it, and only its text, because it is no outage of
+// the message's target: their messages may take the room, or the publishers may be too fast.
 func (l Limits) Full(outage Outage) error {
 	full := fmt.Sprintf("the window is full: %d messages or %d bytes are unconfirmed", l.Messages, l.Bytes)
 	switch {
 	case l.Advice == "":
 		return errors.New(full)
 	case outage.Partial:
-		return fmt.Errorf("%s; %s; perhaps because of messages elsewhere: %w", full, l.Advice, outage.Cause)
+		return fmt.Errorf("%s; %s; perhaps because of messages elsewhere: %v", full, l.Advice, outage.Cause)
 	case outage.Cause != nil:
 		return fmt.Errorf("%s: %w", full, outage.Cause)
 	}
