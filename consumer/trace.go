@@ -152,7 +152,7 @@ const (
 	DispositionDone       Disposition = "done"        // acked: handled, or discarded; an ack has no confirm
 	DispositionWait       Disposition = "wait"        // in a wait; it will come back; a nack has no confirm, see topology.EngineNack
 	DispositionDeadLetter Disposition = "dead-letter" // in the dead-letter queue
-	DispositionRequeued   Disposition = "requeued"    // back in its queue, if that still exists: requeued, not due yet, or the session was lost
+	DispositionRequeued   Disposition = "requeued"    // the consumer gave it back, or its session has ended: the broker puts it back in its queue, and does not say when, or whether the queue still exists
 )
 
 // Settlement says where a message went.

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -430,7 +431,7 @@ func (d *comparison) bindings() {
 		case d.isAstray(b):
 			d.add(DriftDiffers, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
 				fmt.Sprintf("messages on their way between work queue, waits and dead letters come to %s too: each is in two places, and may go round for ever", b.destination()),
-				"no version of rehop binds it, so "+unbinding(d.have.vhost, b))
+				b.strangeness()+unbinding(d.have.vhost, b))
 		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
 		default:
 			effect := "messages take a way that is not in the plan, and may be in two queues"
@@ -482,13 +483,15 @@ func (b plannedBinding) isAmong(list []plannedBinding, kind string) bool {
 // asReadBy returns a binding with only what an exchange of this kind reads of it. By two that are the same so a message comes to their
 // queue once.
 func (b plannedBinding) asReadBy(kind string) plannedBinding {
-	if kind != amqp.ExchangeDirect {
-		b.RoutingKey = ""
-	}
-	if kind != amqp.ExchangeHeaders {
+	switch kind {
+	case amqp.ExchangeDirect, amqp.ExchangeTopic:
 		b.Args = nil
+	case amqp.ExchangeHeaders:
+		b.RoutingKey = ""
+	case amqp.ExchangeFanout:
+		b.RoutingKey, b.Args = "", nil
 	}
-	return b
+	return b // of a plugin's kind all of it
 }
 
 // isTwin reports whether a binding of an exchange between a work queue and its waits does what one of the plan does that was found too.
@@ -498,19 +501,34 @@ func (d *comparison) isTwin(b plannedBinding, found map[string]plannedBinding) b
 		_, exists := found[p.identity()]
 		return !exists
 	})
-	return at >= 0 && b.isAmong(there, d.plan.exchanges[at].Kind)
+	return at >= 0 && b.isAmong(there, cmp.Or(d.have.exchanges[b.Exchange].Type, d.plan.exchanges[at].Kind))
 }
 
 // isOfCommonLetters reports whether a binding leads the dead letters of a work queue to those that lanes or shards of a Name have in
 // common: the work queue may have been one of these, or of lanes that had [Lanes.OneDeadLetterQueue] once. Only its name tells, and
 // names alone do not tell a lane with a dot in its own name.
 func (d *comparison) isOfCommonLetters(b plannedBinding) bool {
+	name, word, isPart := b.asCommonLetters()
+	return isPart && (!strings.Contains(word, ".") || slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool {
+		return e.Queue == name+"."+word && e.work.lane.lanes == name
+	}))
+}
+
+// asCommonLetters returns the lanes or shards, and the one of them, whose dead letters a binding would lead to those that they have in
+// common.
+func (b plannedBinding) asCommonLetters() (name, word string, ok bool) {
 	owner, isUnrouted := strings.CutSuffix(b.Exchange, WorkQueue{}.unroutedExchange())
 	name, isLetters := strings.CutSuffix(b.Queue, WorkQueue{}.DeadLetterQueue().Name)
 	word, isPart := strings.CutPrefix(owner, name+".")
-	return isUnrouted && isLetters && isPart && (!strings.Contains(word, ".") || slices.ContainsFunc(d.plan.Engines, func(e PlannedEngine) bool {
-		return e.Queue == owner && e.work.lane.lanes == name
-	}))
+	return name, word, isUnrouted && isLetters && isPart
+}
+
+// strangeness says who binds a binding that is astray.
+func (b plannedBinding) strangeness() string {
+	if name, word, ok := b.asCommonLetters(); ok {
+		return fmt.Sprintf("rehop binds it only for lane %q of Lanes %q, so unless this work queue was that lane, ", word, name)
+	}
+	return "no version of rehop binds it, so "
 }
 
 // isOurs reports whether all bindings of an exchange are declared by rehop. The exchanges of the user have other bindings.

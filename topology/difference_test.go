@@ -809,6 +809,15 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 			rule(o, `"policies":[{"vhost":"/","name":"cap","pattern":"^orders$","apply-to":"queues","priority":3,"definition":{"max-length":5}}]`)
 			o.rules = nil
 		}, []string{`remedy:   give policy "cap" a pattern that leaves out orders, or take the entry away, also from its other queues`}, "rabbitmqctl"},
+		{"a wait of another schedule, where this one has its own", orders, func(o *observed, _ Plan) {
+			o.queues["orders.wait.1"].Arguments["x-message-ttl"] = json.Number("60000")
+		}, []string{"effect:   messages in it come back when they have waited 1m0s, the wait of the schedule that sent them there; wait 1 of this plan is 5s, in queue \"orders.wait.1.5s\" beside it\n"}, "as usual"},
+		{"a wait of another schedule, where this one has none", orders, func(o *observed, _ Plan) {
+			form := o.queues["orders.wait.1"]
+			form.Name, form.Arguments = "orders.wait.2", maps.Clone(form.Arguments)
+			form.Arguments["x-message-ttl"], form.Arguments["x-dead-letter-routing-key"] = json.Number("60000"), "orders@2"
+			o.queues["orders.wait.2"] = form
+		}, []string{"effect:   messages in it come back when they have waited 1m0s, the wait of the schedule that sent them there; this plan has no wait 2, so it sends none there\n"}, "as usual"},
 		{"a policy of a missing queue", orders, func(o *observed, p Plan) {
 			o.remove(p, part{"queue", "orders.dlq"})
 			policies(o, "orders.dlq", map[string]any{"expires": 10000}, map[string]any{})
@@ -847,6 +856,18 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 			o.unbind(plannedBinding{Exchange: "orders.rehop.unrouted", Queue: "orders.dlq"})
 			o.bind(plannedBinding{Exchange: "orders.rehop.unrouted", RoutingKey: "x", Queue: "orders.dlq"})
 		}, []string{"+ binding", "- binding", "effect:   messages take a way that is not in the plan"}, "effect:   none: it leads"},
+		{"another key of an exchange that reads none, where the broker has one that reads it", orders, func(o *observed, _ Plan) {
+			x := o.exchanges["orders.rehop.unrouted"]
+			x.Type = "topic"
+			o.exchanges[x.Name] = x
+			o.bind(plannedBinding{Exchange: x.Name, RoutingKey: "x", Queue: "orders.dlq"})
+		}, []string{"(exchange-kind)", "- binding", "effect:   messages take a way that is not in the plan"}, "effect:   none: it leads"},
+		{"other arguments of a binding, where the broker has an exchange that reads only the key", orders, func(o *observed, _ Plan) {
+			x := o.exchanges["orders.rehop.unrouted"]
+			x.Type = "topic"
+			o.exchanges[x.Name] = x
+			o.bind(plannedBinding{Exchange: x.Name, Queue: "orders.dlq", Args: amqp.Table{"a": "b"}})
+		}, []string{"(exchange-kind)", "- binding", "effect:   none: it leads the same messages to the same place as a binding of the plan"}, "effect:   messages take a way"},
 		{"an exchange that nobody knows", orders, func(o *observed, _ Plan) {
 			o.exchanges["orders.rehop.fremd"] = management.Exchange{Name: "orders.rehop.fremd", Type: "topic", Durable: true}
 		}, []string{"effect:   not known", "topology.Delete leaves it"}, "topology.Delete deletes it"},
@@ -929,11 +950,11 @@ func TestNamesLikeOurs(t *testing.T) {
 		{"the same, where the other one is planned too", []Spec{WorkQueue{Name: "ab"}, WorkQueue{Name: "a"}}, nil, binding(plannedBinding{Exchange: "ab.rehop.unrouted", Queue: "a.dlq"}),
 			"binding-extra, differs, ab.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
 		{"dead letters of a work queue that no lane of theirs has the name of", []Spec{WorkQueue{Name: "a.b.c"}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),
-			"binding-extra, differs, a.b.c.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
+			`binding-extra, differs, a.b.c.rehop.unrouted ----> a.dlq: rehop binds it only for lane "b.c" of Lanes "a", so unless this work queue was that lane, unbind it: curl`, 0},
 		{"dead letters of a lane with a dot in its name", []Spec{Lanes{Name: "a", Lanes: []Lane{{Name: "b.c"}, {Name: "bulk"}}}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),
 			"binding-extra, extra, a.b.c.rehop.unrouted ----> a.dlq: unless another program or an earlier version of this one", 0},
 		{"dead letters of a lane with a dot in its name that lead to those of another one", []Spec{Lanes{Name: "a.b", Lanes: []Lane{{Name: "c"}, {Name: "bulk"}}}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),
-			"binding-extra, differs, a.b.c.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
+			`binding-extra, differs, a.b.c.rehop.unrouted ----> a.dlq: rehop binds it only for lane "b.c" of Lanes "a", so unless`, 0},
 		{"a work queue named as a wait", []Spec{WorkQueue{Name: "a"}}, []Spec{WorkQueue{Name: "a.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.wait.1: leave it", 0},
 		{"a work queue named as a wait of the plan", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1", Waits: minute}}, nil, "queue-extra, extra, a.wait.1: leave it", 0},
 		{"a work queue named as a wait with its time", []Spec{WorkQueue{Name: "a", Waits: minute}}, []Spec{WorkQueue{Name: "a.wait.1.5m", Waits: minute}}, nil, "queue-extra, extra, a.wait.1.5m: leave it", 0},

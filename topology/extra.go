@@ -97,7 +97,7 @@ func (d *comparison) extraQueue(name string) {
 		extra("messages in it do not come back: by the engine of this plan no consumer carries them, and none come to it",
 			"find out whether a consumer still carries them; if none does, "+takenOut(d.have.vhost, owner, name, waitNumber, args)+deleteIt)
 	case isFormOfWait(owner, name, waitNumber, args):
-		extra("none: messages in it come back as usual, and no new ones come", d.earlierWait(owner, name, waitNumber, args))
+		extra(d.earlierEffect(owner, name, waitNumber, args), d.earlierWait(owner, name, waitNumber, args))
 	case name != route.WaitQueue(owner, waitNumber) || !d.hasWait(owner, waitNumber): // Declare neither looks at it nor leads anything to it
 		extra("none for this plan, which has no such wait; no schedule gives a wait this form, so messages in it may not come back by themselves",
 			"find out who declared it; if nobody else uses it, "+takenOut(d.have.vhost, owner, name, waitNumber, args)+deleteIt)
@@ -129,6 +129,18 @@ func isWorkQueue(name string, args amqp.Table) bool {
 // anotherName says what to do about a work queue that has the name of a part of another one.
 func anotherName(queue string) string {
 	return fmt.Sprintf("%q is also the name of a part of another work queue: give one of the two work queues another name", queue)
+}
+
+// earlierEffect says when messages come back that are in a wait of another schedule, and where this one has its own.
+func (d *comparison) earlierEffect(owner, name string, waitNumber int, args amqp.Table) string {
+	text := fmt.Sprintf("messages in it come back when they have waited %v, the wait of the schedule that sent them there", waitIn(args))
+	if at := slices.IndexFunc(d.plan.queues, func(q plannedQueue) bool {
+		return q.Owner == owner && q.role == waitRole && q.waitNumber == waitNumber
+	}); at >= 0 {
+		q := d.plan.queues[at]
+		return fmt.Sprintf("%s; wait %d of this plan is %v, in queue %q beside it", text, waitNumber, waitIn(q.Args), q.Name)
+	}
+	return text + fmt.Sprintf("; this plan has no wait %d, so it sends none there", waitNumber)
 }
 
 // earlierWait says how a wait of another schedule goes. The current schedule does not use it, so nothing of that has to stop. But
