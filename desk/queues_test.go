@@ -115,6 +115,15 @@ func TestExamineNotesEveryQueueWithDeadLetters(t *testing.T) {
 	}
 }
 
+// Who is told of a policy is told where the command is that mends it.
+func TestAFindingOfAPolicyNamesTheCommandThatKnowsMore(t *testing.T) {
+	info := management.Info{Name: "orders.dlq", Queue: management.Queue{Policy: "cap", Definition: map[string]any{"max-length": 50}}}
+	found := policyFindings([]management.Info{info}, map[string]bool{"orders.dlq": true})
+	if len(found) != 1 || !strings.Contains(found[0].Advice, "rehop topology verify") {
+		t.Errorf("found %+v", found)
+	}
+}
+
 // The management API may answer while the broker takes no connection: the queues are shown
 // all the same, and soon.
 func TestQueuesDoNotWaitForABrokerThatIsAway(t *testing.T) {

@@ -66,7 +66,9 @@ func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause
 			q.Owner, q.Owner, takenOut(vhost, q.Owner, q.Name, q.waitNumber, have), deleteQueue(vhost, q.Name))
 	case q.role == waitRole:
 		e.Advice = fmt.Sprintf("it does not fit the other waits of work queue %q: %s", q.Owner, again)
-	case q.role == letterRole, q.role == levelRole: // the names follow from others
+	case q.role == letterRole: // the names follow from others, and so do its own bindings
+		e.Advice = again + ", which makes the bindings of the specifications" + bindAgain
+	case q.role == levelRole: // nobody else binds it
 		e.Advice = again
 	case e.Argument == "x-queue-type" && q.role == workRole && isOfType(q.Args, have):
 		e.Advice = fmt.Sprintf("set %s.Type to %q; or, to have type %s, %s; or choose another %s.Name", spec, e.Have, e.Want, anew, spec)

@@ -1054,6 +1054,9 @@ func TestWhatIsDeletedIsEmptiedFirst(t *testing.T) {
 		at     part
 		remedy string
 	}{
+		{"a dead-letter queue in another form, whose bindings go with it", w, func(o observed) {
+			o.queues["orders.dlq"].Arguments["x-max-length"] = json.Number("5")
+		}, part{"queue", "orders.dlq"}, "; then delete it (rabbitmqctl delete_queue orders.dlq) and declare again, which makes the bindings of the specifications, then bind it again where others had bound it"},
 		{"a shard of a larger Count", Shards{Name: "bills", Count: 2}, of(Shards{Name: "bills", Count: 3}, "bills.02"), part{"queue", "bills.02"},
 			`consume the larger Count until the shards from number 2 on and their waits are empty: stop what publishes to "bills.02" and to the exchanges that it is bound to, let its consumers empty it and its waits, because what still waits becomes a dead letter ` +
 				`(rabbitmqctl list_queues name messages: 0 for "bills.02" and each "bills.02.wait.*", twice, 10 s apart), and stop them, when no message is delayed to it by its name any more; then rabbitmqctl delete_queue bills.02`},
