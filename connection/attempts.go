@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // errOpenTimeout is the cause of Open's ctx when Config.OpenTimeout has passed.
@@ -122,7 +123,7 @@ func (a *attempts) failure(ctx, life context.Context) error {
 	if life.Err() != nil && why == context.Cause(life) { //nolint:errorlint // an error that wraps it is of a caller's
 		return ErrClosed
 	}
-	cause := ended(ctx)
+	cause := pause.Ended(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	tries := "tries"

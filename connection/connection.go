@@ -333,13 +333,5 @@ func late(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return fmt.Errorf("the ctx of the call had already ended: %w", ended(ctx))
-}
-
-// ended is [pause.Ended] for a ctx that its Conn has not ended. The end of another Conn may have: it is the caller's, and no limit of ours.
-func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) && !errors.Is(cause, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
-	}
-	return pause.Ended(ctx)
+	return fmt.Errorf("the ctx of the call had already ended: %w", pause.Ended(ctx))
 }

@@ -20,8 +20,8 @@ const unhealthyAfter = 15 * time.Second
 // Health does not wait. If a socket is lost and no caller needs a session, Health
 // starts to dial it in the background, so that a probe notices when the broker is
 // back. While nobody dials, the time since the end of the last dial does not count
-// towards the 15 s, and nor does it during the first tries after that. With Config.Lazy a socket that was never needed counts as healthy,
-// and is not dialled.
+// towards the 15 s during the next tries. It counts once they have failed.
+// With Config.Lazy a socket that was never needed counts as healthy, and is not dialled.
 //
 // Health is about the connection. The Health of a consumer says whether the consumer
 // gets messages. A socket that a queue has of its own for a while is the consumer's to tell.

@@ -79,8 +79,8 @@ func TestTheEndOfAnotherConnIsACauseLikeAnyOther(t *testing.T) {
 		text  string
 	}{
 		{"this Conn is closed", context.Cause(closed), closed, []error{ErrClosed}, ErrClosed.Error()},
-		{"another Conn is closed, with the ctx of its OnConnect", pause.Own(ErrClosed), t.Context(), []error{context.Canceled, ErrClosed, refused}, "(1 try), then context canceled: " + ErrClosed.Error()},
-		{"both Conns are closed, the other one first", pause.Own(ErrClosed), closed, []error{context.Canceled, ErrClosed, refused}, "(1 try), then context canceled: "},
+		{"another Conn is closed, with the ctx of its OnConnect", ErrClosed, t.Context(), []error{context.Canceled, ErrClosed, refused}, "(1 try), then context canceled: " + ErrClosed.Error()},
+		{"both Conns are closed, the other one first", ErrClosed, closed, []error{context.Canceled, ErrClosed, refused}, "(1 try), then context canceled: "},
 		{"a session of another Conn, which is closed", fmt.Errorf("%w: %w", ErrSessionLost, ErrClosed), t.Context(), []error{context.Canceled, ErrSessionLost, ErrClosed, refused}, "(1 try), then context canceled: "},
 		{"OpenTimeout of this Conn has passed", errOpenTimeout, t.Context(), []error{context.Canceled, refused}, "(1 try): connection refused"},
 		{"OpenTimeout of another Conn has passed", of(errOpenTimeout, t.Context()), t.Context(), []error{context.Canceled, refused}, "(1 try), then "},

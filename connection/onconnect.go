@@ -88,7 +88,7 @@ func (c *connector) runOnConnect(l *link) error {
 	limit := time.AfterFunc(onConnectLimit, func() { cancel(errOnConnectLimit) })
 	defer limit.Stop()
 	stop := context.AfterFunc(c.life, func() {
-		cancel(context.Cause(c.life))
+		cancel(ErrClosed) // of this Conn, for calls on another one too
 		l.kill(ErrClosed) // its calls return
 	})
 	defer stop()

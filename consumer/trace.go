@@ -152,7 +152,7 @@ const (
 	DispositionDone       Disposition = "done"        // acked: handled, or discarded; an ack has no confirm
 	DispositionWait       Disposition = "wait"        // in a wait; it will come back; a nack has no confirm, see topology.EngineNack
 	DispositionDeadLetter Disposition = "dead-letter" // in the dead-letter queue
-	DispositionRequeued   Disposition = "requeued"    // the consumer gave it back, or its session has ended: the broker puts it back in its queue, and does not say when, or whether the queue still exists
+	DispositionRequeued   Disposition = "requeued"    // given back by the consumer, or by the end of its session; the broker tells nobody when it is in its queue again
 )
 
 // Settlement says where a message went.

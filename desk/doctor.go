@@ -202,7 +202,7 @@ func policyFindings(infos []management.Info, ours map[string]bool) (findings []F
 			if value, found := i.Definition[key]; found {
 				findings = append(findings, Finding{
 					About: "policies", Level: Warning, Says: fmt.Sprintf("policy %q sets %s to %v on %s: %s", i.Policy+i.OperatorPolicy, key, value, i.Name, effect),
-					Advice: "rehop topology verify, with the specifications of its service, says which promise that breaks, and prints the command that leaves the queue out; or make sure that this is meant",
+					Advice: "give the policy a pattern that leaves the queue out, or make sure that this is meant. With the specifications of a service, rehop topology verify says whether it breaks a promise, and how to mend that",
 				})
 			}
 		}

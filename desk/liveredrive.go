@@ -161,7 +161,7 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		}
 	case err == nil && missed > 0 && !r.limitReached():
 		r.leave(noted(r.left, fmt.Sprintf("%s that the redrive had seen did not come again: other consumers may have taken them, or they have expired", count(missed, "letter"))))
-	case err == nil && r.redrive.Look.IsZero() && r.consumers > 0 && !r.limitReached(): // what they have in hand is in no count of the queue
+	case err == nil && r.redrive.Look.IsZero() && r.consumers > 0 && !r.limitReached() && !r.hasNamed(): // what they have in hand is in no count of the queue
 		r.leave(noted(r.left, l.inOtherHands(ctx)))
 	}
 	if n := len(r.skipped); n > 0 {

@@ -463,6 +463,12 @@ func (r *liveRedrive) limitReached() bool {
 	return r.redrive.Limit > 0 && r.progress.Done+r.progress.Failed+len(r.pending)+r.flying+r.unanswered >= r.redrive.Limit
 }
 
+// hasNamed reports whether all letters have been met that the redrive is for, because it names them.
+func (r *liveRedrive) hasNamed() bool {
+	ids := len(r.redrive.Filter.IDs)
+	return ids > 0 && r.progress.Matched >= ids
+}
+
 // enough reports whether no letter further back is one of the redrive's.
 func (r *liveRedrive) enough() bool {
 	return (r.limitReached() || r.room.left() <= 0) && r.undeleted <= 0 && r.unanswered <= 0

@@ -444,7 +444,7 @@ func TestAnEmptyAddressIsNoTarget(t *testing.T) {
 			must(w.T, err)
 		}
 		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
-		if err != nil || p.Done != 1 || p.Failed != 0 || p.Skipped != 14 || p.Note != "14 letters were left for want of a target; the first one: its headers do not say which queue failed: name a target" {
+		if err != nil || p.Done != 1 || p.Failed != 0 || p.Skipped != 14 || p.Note != "14 letters were left for want of a target; of the first one: its headers do not say which queue failed: name a target" {
 			w.Errorf("%v: %+v, want 14 left without a target", err, p)
 		}
 	})
@@ -455,7 +455,7 @@ func TestAnEmptyAddressIsNoTarget(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		p, err := source.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
-		if err != nil || p.Done != 1 || p.Failed != 0 || p.Skipped != 12 || p.Note != "12 letters were left for want of a target; the first one: its headers do not say which queue failed: name a target" {
+		if err != nil || p.Done != 1 || p.Failed != 0 || p.Skipped != 12 || p.Note != "12 letters were left for want of a target; of the first one: its headers do not say which queue failed: name a target" {
 			w.Errorf("%v: %+v, want 12 left without a target", err, p)
 		}
 	})

@@ -39,7 +39,7 @@ func untargeted(n int, err error) string {
 	case 1:
 		return err.Error()
 	}
-	return fmt.Sprintf("%s were left for want of a target; the first one: %v", count(n, "letter"), err)
+	return fmt.Sprintf("%s were left for want of a target; of the first one: %v", count(n, "letter"), err)
 }
 
 // unsendableError is why a letter cannot be sent to any target.

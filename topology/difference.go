@@ -32,7 +32,6 @@ type observed struct {
 	from      map[string][]management.Binding // all bindings from an exchange
 
 	vhost     string
-	live      bool              // by the management API, which may be behind
 	allQueues int               // of the virtual host
 	maxQueues *int              // nil: no limit is known
 	rules     *management.Rules // nil: they are not known, or not needed
@@ -526,7 +525,7 @@ func (b plannedBinding) asCommonLetters() (name, word string, ok bool) {
 // strangeness says who binds a binding that is astray.
 func (b plannedBinding) strangeness() string {
 	if name, word, ok := b.asCommonLetters(); ok {
-		return fmt.Sprintf("rehop binds it only for lane %q of Lanes %q, so unless this work queue was that lane, ", word, name)
+		return fmt.Sprintf("rehop binds it only for lane %q of Lanes %q, so unless work queue %q was that lane once, ", word, name, name+"."+word)
 	}
 	return "no version of rehop binds it, so "
 }

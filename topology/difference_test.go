@@ -795,12 +795,11 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		}, []string{"! queues orders, orders.wait.1, orders.wait.2, orders.dlq (policy)\n    expected: max-length none\n    found:    policy \"cap\" sets max-length to 5\n    effect:   orders: when it is full, the queue refuses ",
 			"\n              orders.wait.1, orders.wait.2: when it is full, the queue refuses failed messages, which halts the retries\n",
 			`: rabbitmqctl set_policy --apply-to all --priority 3 cap '^(?!(?:orders|orders\.wait\.1|orders\.wait\.2|orders\.dlq)$)(?s:.*)(?:^orders|shop)' '{"max-length":5}'`,
-			"\n1 overridden\n"}, "up to 10 s"},
+			"\n1 overridden\n"}, "of a higher priority"},
 		{"a policy that sets other entries too", orders, func(o *observed, _ Plan) {
 			rule(o, `"policies":[{"vhost":"/","name":"cap","pattern":"s$","apply-to":"queues","priority":3,"definition":{"expires":60000,"max-length":5,"overflow":"reject-publish"}}]`)
-			o.live = true
 		}, []string{"! queue orders (policy)\n    expected: expires none\n              max-length none\n", `: rabbitmqctl set_policy --apply-to queues --priority 4 'cap for orders without expires, max-length' '^orders$' '{"overflow":"reject-publish"}'`,
-			"the management API, and so this answer, shows the change up to 10 s late"}, ""},
+			"the management API shows the change up to 10 s late"}, ""},
 		{"an operator policy in another virtual host", orders, func(o *observed, _ Plan) {
 			rule(o, `"parameters":[{"vhost":"/","component":"operator_policy","name":"op","value":{"pattern":"","apply-to":"queues","priority":0,"definition":{"max-length":5}}}]`)
 			o.vhost = "west"
@@ -808,7 +807,7 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 		{"a policy whose pattern the user may not see", orders, func(o *observed, _ Plan) {
 			rule(o, `"policies":[{"vhost":"/","name":"cap","pattern":"^orders$","apply-to":"queues","priority":3,"definition":{"max-length":5}}]`)
 			o.rules = nil
-		}, []string{`remedy:   give policy "cap" a pattern that leaves out orders, or take the entry away, also from its other queues`}, "rabbitmqctl"},
+		}, []string{`remedy:   give policy "cap" a pattern that leaves out "orders", or take the entry away, which takes it from all queues of the policy`}, "rabbitmqctl"},
 		{"a wait of another schedule, where this one has its own", orders, func(o *observed, _ Plan) {
 			o.queues["orders.wait.1"].Arguments["x-message-ttl"] = json.Number("60000")
 		}, []string{"effect:   messages in it come back when they have waited 1m0s, the wait of the schedule that sent them there; wait 1 of this plan is 5s, in queue \"orders.wait.1.5s\" beside it\n"}, "as usual"},
@@ -950,7 +949,7 @@ func TestNamesLikeOurs(t *testing.T) {
 		{"the same, where the other one is planned too", []Spec{WorkQueue{Name: "ab"}, WorkQueue{Name: "a"}}, nil, binding(plannedBinding{Exchange: "ab.rehop.unrouted", Queue: "a.dlq"}),
 			"binding-extra, differs, ab.rehop.unrouted ----> a.dlq: no version of rehop binds it", 0},
 		{"dead letters of a work queue that no lane of theirs has the name of", []Spec{WorkQueue{Name: "a.b.c"}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),
-			`binding-extra, differs, a.b.c.rehop.unrouted ----> a.dlq: rehop binds it only for lane "b.c" of Lanes "a", so unless this work queue was that lane, unbind it: curl`, 0},
+			`binding-extra, differs, a.b.c.rehop.unrouted ----> a.dlq: rehop binds it only for lane "b.c" of Lanes "a", so unless work queue "a.b.c" was that lane once, unbind it: curl`, 0},
 		{"dead letters of a lane with a dot in its name", []Spec{Lanes{Name: "a", Lanes: []Lane{{Name: "b.c"}, {Name: "bulk"}}}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),
 			"binding-extra, extra, a.b.c.rehop.unrouted ----> a.dlq: unless another program or an earlier version of this one", 0},
 		{"dead letters of a lane with a dot in its name that lead to those of another one", []Spec{Lanes{Name: "a.b", Lanes: []Lane{{Name: "c"}, {Name: "bulk"}}}}, nil, binding(plannedBinding{Exchange: "a.b.c.rehop.unrouted", Queue: "a.dlq"}),

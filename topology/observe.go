@@ -160,7 +160,6 @@ func (p Plan) names() (queues, exchanges []string) {
 // askForForms asks for the queues and exchanges of a plan, in the form they have.
 func askForForms(ctx context.Context, api shows, p Plan) (have observed, err error) {
 	have = observed{parts: map[part]bool{}, queues: map[string]management.Form{}, exchanges: map[string]management.Exchange{}, vhost: api.Vhost()}
-	_, have.live = api.(*management.API)
 	queues, exchanges := p.names()
 	forms, total, err := api.Forms(ctx, queues)
 	if err != nil {

@@ -259,7 +259,6 @@ func TestContradictionsBetweenSpecifications(t *testing.T) {
 	}
 }
 
-// A part has one line, whatever is in its name.
 // A person pastes the command of a note, in which a line break is a part of a name.
 func TestACommandOfANoteIsReadByAShell(t *testing.T) {
 	p, err := topology.NewPlan(v43, topology.WorkQueue{Name: "a\nb", Existing: true, Waits: delay.Schedule{time.Minute}})

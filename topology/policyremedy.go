@@ -46,13 +46,15 @@ func appendNew(list []string, one string) []string {
 // (3.10 to 4.3 refuse an empty one), so one that sets nothing else leaves the queues out by its pattern. Patterns of the broker have
 // lookaheads on each version.
 func (b brokenBy) remedy(have observed) string {
-	late := ""
-	if have.live {
-		late = "; the management API, and so this answer, shows the change up to 10 s late"
+	const late = "; the management API shows the change up to 10 s late"
+	quoted := make([]string, len(b.queues))
+	for i, name := range b.queues {
+		quoted[i] = strconv.Quote(name)
 	}
+	queues := strings.Join(quoted, ", ")
 	p, set := b.known(have.rules)
 	if p.Name == "" {
-		return fmt.Sprintf("give %s a pattern that leaves out %s, or take the entry away, also from its other queues%s", b.policy, strings.Join(b.queues, ", "), late)
+		return fmt.Sprintf("give %s a pattern that leaves out %s, or take the entry away, which takes it from all queues of the policy%s", b.policy, queues, late)
 	}
 	names := make([]string, len(b.queues))
 	for i, name := range b.queues {
@@ -71,10 +73,10 @@ func (b brokenBy) remedy(have observed) string {
 		return ctl.Command(fmt.Sprintf("rabbitmqctl %s --apply-to %s --priority %s", set, ctl.Quote(p.ApplyTo), strconv.Itoa(priority)), have.vhost, name, pattern, string(text))
 	}
 	if len(rest) > 0 {
-		return fmt.Sprintf("give the queues what else it sets by one of a higher priority, and leave all other queues to it: %s%s",
-			command(fmt.Sprintf("%s for %s without %s", p.Name, b.queues[0], strings.Join(b.keys, ", ")), "^"+these+"$", p.Priority+1, rest), late)
+		return fmt.Sprintf("set one of a higher priority with the other entries of %s, as they were read, for these queues alone: %s; later changes of %s do not reach them%s", b.policy,
+			command(fmt.Sprintf("%s for %s without %s", p.Name, b.queues[0], strings.Join(b.keys, ", ")), "^"+these+"$", p.Priority+1, rest), b.policy, late)
 	}
-	return fmt.Sprintf("have it leave the queues out, and stay as it is for all others: %s; one of a lower priority that matches the queues applies to them then%s",
+	return fmt.Sprintf("give %s, as it was read, a pattern that leaves out %s and matches all others as before: %s; another policy that matches the queues applies to them then%s", b.policy, queues,
 		command(p.Name, "^(?!"+these+"$)(?s:.*)(?:"+p.Pattern+")", p.Priority, p.Definition), late)
 }
 

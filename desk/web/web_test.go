@@ -178,7 +178,7 @@ func TestLettersAreSorted(t *testing.T) {
 		}
 		for _, behind := range []string{"after=103", "sort=place&after=103", "sort=message&from=103&behind=n"} { // all of the page have left
 			body := r.get("/letters?store=store+letters.db&" + behind)
-			r.has(body, 200, "No letters behind these", "To the beginning")
+			r.has(body, 200, "No further letters", "To the beginning")
 			if strings.Contains(body.Body.String(), "when they are collected") {
 				t.Errorf("%s: the store has letters, and the page says that it waits for them", behind)
 			}

@@ -391,7 +391,15 @@ func (v *vhost) underPolicies(whole definitions, specs []topology.Spec) (tried, 
 	for turn := range harms {
 		become(func(i, kind int) bool { return (i+turn)%len(harms) == kind })
 		drift, before := v.verified(v.conn, specs...)
-		v.sameInAFile("under policies", drift, specs, "definitions/"+v.path())
+		v.sameInAFile("under policies", drift, specs, "definitions", "definitions/"+v.path())
+		if len(drift.Unseen) > 0 || drift.OK() {
+			v.Errorf("under policies: OK: %t, want false, and nothing unseen:\n%s", drift.OK(), drift)
+		}
+		for _, d := range drift.Differences {
+			if d.Class != topology.DriftOverridden || d.Kind != "queue" || !slices.ContainsFunc(queues, func(q queue) bool { return q.Name == d.Name }) {
+				v.Errorf("under policies: %s of %s %q is %s", d.Code, d.Kind, d.Name, d.Class)
+			}
+		}
 		for i, q := range queues {
 			tried++
 			var codes []topology.DriftCode

@@ -420,8 +420,8 @@ var remedies = map[string]remedy{
 				r.dlqs = append(r.dlqs, w.DeadLetterQueue().Name)
 			}
 		}},
-	"a policy that sets nothing else":      policed("have it leave the queues out", map[string]any{"max-length": 100000}, ""),
-	"a policy that sets another entry too": policed("give the queues what else it sets", map[string]any{"max-length": 100000, "queue-leader-locator": "client-local"}, "theirs for orders without max-length"),
+	"a policy that sets nothing else":      policed(`a pattern that leaves out "orders.dlq", "orders"`, map[string]any{"max-length": 100000}, ""),
+	"a policy that sets another entry too": policed("with the other entries of policy", map[string]any{"max-length": 100000, "queue-leader-locator": "client-local"}, "theirs for orders without max-length"),
 	"no dead letters beside another policy": {code: "policy-missing", says: "give this queue alone one with the entries of policy", want: []topology.Spec{shop, topology.WorkQueue{Name: "legacy", Existing: true, Waits: briefly}},
 		dlqs: []string{"legacy.dlq"},
 		before: func(r *repair) {
@@ -562,12 +562,13 @@ func policed(says string, entries map[string]any, then string) remedy {
 			r.run("rabbitmqctl set_policy")
 			for _, name := range []string{"orders", "orders.dlq"} {
 				poll.Until(r, time.Minute, "the policy does not apply to "+name, func() bool { return r.policyOf(name) != "theirs" })
-				if got := r.policyOf(name); then != "" && got != then {
+				if got := r.policyOf(name); got != then {
 					r.Errorf("queue %q has policy %q, want %q", name, got, then)
 				}
 			}
-			if got := r.policyOf(theirs); got != "theirs" {
-				r.Errorf("the queue of others has policy %q", got)
+			out, err := r.node.Exec(r.Context(), "rabbitmqctl", "list_queues", "-q", "--no-table-headers", "-p", r.name, "name", "policy") // at once, and not late
+			if err != nil || !slices.Contains(strings.Split(strings.TrimSpace(out), "\n"), theirs+"\ttheirs") {
+				r.Errorf("the policies are %q, %v; want the queue of others under its own", out, err)
 			}
 		}}
 }

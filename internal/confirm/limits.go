@@ -52,7 +52,7 @@ func (l Limits) Full(outage Outage) error {
 	case l.Advice == "":
 		return errors.New(full)
 	case outage.Partial:
-		return fmt.Errorf("%s; %s; perhaps because of messages elsewhere: %v", full, l.Advice, outage.Cause)
+		return errors.New(full + "; " + l.Advice + "; perhaps because of messages elsewhere: " + outage.Cause.Error())
 	case outage.Cause != nil:
 		return fmt.Errorf("%s: %w", full, outage.Cause)
 	}

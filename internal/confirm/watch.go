@@ -156,7 +156,7 @@ func (p *Publisher) lookAt(c *channel, now time.Time) {
 		if same >= silentLooks<<p.silentInARow.Load() {
 			p.setApart(c, oldest)
 		}
-	case main && (c.session.Err() != nil || c.session.Channel().IsClosed()): // a loss looks as an answer, see answer; the next looks know it
+	case main && (c.session.Err() != nil || c.session.Channel().IsClosed()): // a loss looks like an answer, see answer: the next looks find it
 	case main:
 		p.suspect.Store(0)
 	case len(its) > 0 && calm >= answeredLooks:

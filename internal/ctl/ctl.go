@@ -60,6 +60,7 @@ func Consumed(vhost string, queues ...string) string {
 
 // Quote returns an argument in the form that a shell of POSIX reads. A plain word stays as it is. An argument with a line break or
 // another control character is written by printf: the command is one line then, and what prints it need not know of the break.
+// One that ends in a line break stays as it is, because a shell would drop that break.
 func Quote(arg string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+,=", r)

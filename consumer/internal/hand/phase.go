@@ -88,7 +88,7 @@ func (m *Message) comes(e event) {
 		m.In.tried(m)
 	}
 	switch counts := &m.In.counts; {
-	case m.consumer != m.In.consumers:
+	case m.consumer != m.In.consumers: // Retained is of Recent
 	case !was.isRetained() && now.isRetained():
 		counts.Retained++
 	case was.isRetained() && !now.isRetained():

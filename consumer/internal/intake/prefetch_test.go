@@ -136,6 +136,7 @@ func TestThePrefetchForNow(t *testing.T) {
 		{"its handler has returned, and it is held: one more", true, view{prefetch: 1, room: suspects(0, 1), suspicion: suspicion{half: 10, last: now}}, 1, true},
 		{"as many as are handled at a time are held", true, view{prefetch: 1, room: suspects(0, 16), suspicion: suspicion{half: 10, last: now}}, 1, false},
 		{"a message has come that is none: all", true, view{prefetch: 1, room: suspects(0, 0), suspicion: suspicion{half: 10, over: true}}, 16, true},
+		{"a larger prefetch than one brings no other suspect", true, view{prefetch: 3, room: suspects(1, 0), suspicion: suspicion{half: 10, last: now}}, 1, false},
 		{"nothing is suspect without a delivery limit: all", true, view{prefetch: 1, room: suspects(1, 0)}, 16, true},
 		{"a prefetch that is fixed", true, view{prefetch: 16, room: blocked, handled: 5000}, 16, false},
 		{"past a key", false, view{prefetch: 16, room: blocked}, 16, true},

@@ -66,7 +66,7 @@ func (s *suspicion) oneAtATime() bool { return s.half > 0 && !s.over }
 
 // another reports whether one more message may come to such a session. The broker counts for each consumer of a channel anew, so
 // that message gets a consumer of its own. A message that is settled makes no room for it: its ack may be on its way, and
-// brings the next one by itself.
+// brings the next one by itself. It brings a second one where it is written while the consumer is replaced.
 func (s *suspicion) another(in hand.Counts, now time.Time) bool {
 	if in.Untried > 0 {
 		return in.Recent > 0 && now.Sub(s.last) >= durations.Uncleared // its handler has been at work for long

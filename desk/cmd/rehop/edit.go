@@ -66,7 +66,9 @@ is changed where it is, and the original is kept in the journal; --send sends it
 				return usage(errors.New("which letter? Give its id"))
 			}
 			r := desk.Redrive{Action: desk.Send, Filter: desk.Filter{IDs: rest}, Limit: 1, By: a.by()}
-			r.To, _ = whereto.Read(to) // isBlank has refused a URL
+			if r.To, err = whereto.Read(to); err != nil {
+				return usage(fmt.Errorf("--to %w", err))
+			}
 			if keeper, ok := source.(desk.Keeper); ok {
 				if err := keeper.Edit(c.Context(), rest[0], e, a.by()); err != nil || !sendToo {
 					return err

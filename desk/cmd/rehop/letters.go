@@ -228,7 +228,7 @@ func (c collected) mayBeStore(ctx context.Context) error {
 	err = db.QueryRowContext(ctx, `SELECT COUNT(CASE name WHEN 'rehop_letters' THEN 1 END), MIN(name) FROM sqlite_master
 		WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\'`).Scan(&stores, &other)
 	if err = errors.Join(err, db.Close()); err == nil && stores == 0 && other.Valid {
-		return fmt.Errorf("it is a file of another program, with %q in it and no store; give a file of its own, which rehop dlq collect makes", other.String)
+		return fmt.Errorf("it has %q and no table rehop_letters, so it may be the file of another program; name a file that does not exist, and rehop dlq collect makes it", other.String)
 	}
 	return err
 }
@@ -236,19 +236,20 @@ func (c collected) mayBeStore(ctx context.Context) error {
 // create makes the file of a store, if there is none: by itself, SQLite makes one that every user of the
 // machine may read. discard removes the file that it has made, if SQLite has written nothing to it.
 func (c collected) create() (discard func()) {
-	discard = func() {}
-	if _, err := os.Stat(c.file); !errors.Is(err, os.ErrNotExist) {
-		return discard
+	file := c.file
+	if target, err := os.Readlink(file); err == nil { // one that leads to nothing, or the next line makes no file
+		if file = target; !filepath.IsAbs(target) {
+			file = filepath.Join(filepath.Dir(c.file), target)
+		}
 	}
-	f, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE, 0o600) // of a link to nothing it makes the target
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return discard // SQLite says what is wrong with the file
+		return func() {} // it is there, or SQLite says what is wrong with it
 	}
 	_ = f.Close()
 	return func() {
-		target, err := filepath.EvalSymlinks(c.file)
-		if info, err2 := os.Stat(target); err == nil && err2 == nil && info.Size() == 0 {
-			_ = os.Remove(target)
+		if info, err := os.Stat(file); err == nil && info.Size() == 0 {
+			_ = os.Remove(file)
 		}
 	}
 }

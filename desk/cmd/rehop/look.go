@@ -205,7 +205,7 @@ func byMessageID(c *cobra.Command, source desk.Source, id string, noLetter error
 	case !source.About().Live:
 		none, form = "no held or parked letter", "is a number, such as 4711"
 	case list.Bound != "":
-		none = "none of these"
+		none = "no letter that was looked at"
 	}
 	return desk.Letter{}, fmt.Errorf("%w, and %s has this message id; an id %s; to search for a message id: %s", noLetter, none, form, search)
 }

@@ -398,7 +398,7 @@ func TestEditing(t *testing.T) {
 func TestALetterThatIsNotFoundMayBeElsewhere(t *testing.T) {
 	s := open(t)
 	s.run(exitNothing, "dlq", "show", "orders.dlq", "m-5", "--window", "2")
-	s.prints("among the first 2 of 6 letters", "and none of these has this message id")
+	s.prints("among the first 2 of 6 letters", "and no letter that was looked at has this message id")
 	s.run(exitNothing, "dlq", "show", "orders.dlq", "m-9")
 	s.prints("and no letter has this message id")
 	letters := s.collect("orders.dlq")

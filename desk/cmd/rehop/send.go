@@ -40,7 +40,9 @@ func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.
 		return err
 	}
 	r.Action, r.Filter, r.All, r.By = action, r.filter.read(), r.filter.all, a.by()
-	r.To, _ = whereto.Read(r.to) // isBlank has refused a URL
+	if r.To, err = whereto.Read(r.to); err != nil {
+		return usage(fmt.Errorf("--to %w", err))
+	}
 	if !r.Filter.IsZero() && r.All {
 		return usage(fmt.Errorf("there are --all and a filter, %s: give --all for all letters, or the filter for those that it selects", r.Filter))
 	}
@@ -67,6 +69,7 @@ func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.
 		if r.Limit == 0 {
 			return noneOf(0, "letter", list.Bound)
 		}
+		a.bound(list.Seen, 0, 0) // before the question
 	}
 	if ask {
 		if err := a.confirmed("%s %s of %s (%s)", verb, letters, source.About().Name, r.Filter); err != nil {

@@ -68,7 +68,7 @@ func (g group) steps(old, next written, vhost string) (steps []string) {
 	}
 	to = len(steps)
 	for _, name := range g.held {
-		from, to = consumed, consumed // the new owner consumes this one
+		from, to = consumed, consumed // the new owner consumes what is held
 		add(fmt.Sprintf("when nothing publishes to %q and it is empty, its new owner deletes it and declares it without x-dead-letter-exchange=%s. Nothing of this group is deleted before: what the broker dead-letters from %q would be lost",
 			name, old.deadTo[name], name))
 	}
@@ -152,8 +152,8 @@ func (g group) addUnbinding(old, next written, vhost, when string, add func(step
 	add(step+":", commands...)
 }
 
-// lettersStep returns the step that empties the dead-letter queues. again says which steps consume what it sends back. With after the queues
-// have dead letters of other groups too, which cannot go back: their work queues are gone by then. A letter that failed after NEW was declared
+// lettersStep returns the step that empties the dead-letter queues. again says which steps consume what it sends back. If g.after is not empty, the queues
+// also have dead letters of other groups, which cannot go back: their work queues are gone by then. A letter that failed after NEW was declared
 // is in twins as well, unless it failed in a queue of work.
 func (g group) lettersStep(vhost, again string, twins []string) string {
 	name, of := g.letters[0], strconv.Quote(g.letters[0])
