@@ -21,8 +21,8 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The versions side by side: each waits for its broker.
-	if err := flag.Set("test.parallel", "3"); err != nil {
+	// The versions side by side, and some tests of each: they wait for their brokers.
+	if err := flag.Set("test.parallel", "9"); err != nil {
 		panic(err)
 	}
 	var err error
