@@ -111,8 +111,8 @@ func TestCollectMakesNoStoreInAFileOfAnotherProgram(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(folder, "notes.txt"), []byte("not a database at all, but a text of some length"), 0o600))
 	before := contents(t, folder)
 	for name, why := range map[string]string{
-		"other.db": `another program, with "customers"`, "wal.db": `another program, with "customers"`, "half.db": `another program, with "customers"`,
-		"view.db": `another program, with "customers"`, "notes.txt": "not a database",
+		"other.db": `it has "customers" and no table rehop_letters`, "wal.db": `it has "customers" and no table rehop_letters`, "half.db": `it has "customers" and no table rehop_letters`,
+		"view.db": `it has "customers" and no table rehop_letters`, "notes.txt": "not a database",
 	} {
 		s.run(exitFailed, "dlq", "collect", "none.dlq", "--store", filepath.Join(folder, name))
 		s.prints("--store", filepath.Join(folder, name), why)
