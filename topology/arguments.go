@@ -214,7 +214,12 @@ func (w WorkQueue) letterAdvice(vhost string, shown management.Queue, known bool
 
 // setPolicy is the command that sets a policy for queues.
 func setPolicy(vhost, name, pattern, definition string, flags ...string) string {
-	command := strings.Join(append([]string{"rabbitmqctl set_policy --apply-to queues"}, flags...), " ")
+	return setRule("set_policy", "queues", vhost, name, pattern, definition, flags...)
+}
+
+// setRule is the command that sets a policy, or an operator policy by set_operator_policy, for parts of a kind.
+func setRule(verb, applyTo, vhost, name, pattern, definition string, flags ...string) string {
+	command := strings.Join(append([]string{"rabbitmqctl", verb, "--apply-to", ctl.Quote(applyTo)}, flags...), " ")
 	return ctl.Command(command, vhost, name, pattern, definition)
 }
 

@@ -732,28 +732,6 @@ func TestLeadersThatAreNotTogether(t *testing.T) {
 // What an entry says of a part is true of that part.
 func TestDifferencesSayWhatIsKnown(t *testing.T) {
 	v43, orders := versions[2], []Spec{WorkQueue{Name: "orders", Waits: delay.Schedule{5 * time.Second}}}
-	policies := func(o *observed, queue string, user, operator map[string]any) {
-		file, err := json.Marshal(map[string]any{"queues": []any{}, "exchanges": []any{}, "bindings": []any{},
-			"policies":   []any{map[string]any{"name": "p", "pattern": "^" + queue + "$", "apply-to": "queues", "definition": user}},
-			"parameters": []any{map[string]any{"component": "operator_policy", "name": "op", "value": map[string]any{"pattern": "^" + queue + "$", "apply-to": "queues", "definition": operator}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		definitions, err := management.ParseDefinitions(file, "/")
-		if err != nil {
-			t.Fatal(err)
-		}
-		rules, err := definitions.Rules(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.rules = &rules
-		if form, there := o.queues[queue]; there {
-			u, op, _ := rules.Of(form)
-			form.Policy, form.OperatorPolicy, form.Definition = u.Name, op.Name, management.Together(u, op)
-			o.queues[queue] = form
-		}
-	}
 	rule := func(o *observed, lists string) { // as a file of definitions has it
 		t.Helper()
 		definitions, err := management.ParseDefinitions([]byte(`{"queues":[],"exchanges":[],"bindings":[],`+lists+`}`), "/")
@@ -770,6 +748,16 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 			form.Policy, form.OperatorPolicy, form.Definition = u.Name, op.Name, management.Together(u, op)
 			o.queues[name] = form
 		}
+	}
+	policies := func(o *observed, queue string, user, operator map[string]any) {
+		t.Helper()
+		lists, err := json.Marshal(map[string]any{
+			"policies":   []any{map[string]any{"name": "p", "pattern": "^" + queue + "$", "apply-to": "queues", "definition": user}},
+			"parameters": []any{map[string]any{"component": "operator_policy", "name": "op", "value": map[string]any{"pattern": "^" + queue + "$", "apply-to": "queues", "definition": operator}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule(o, strings.TrimSuffix(strings.TrimPrefix(string(lists), "{"), "}"))
 	}
 	for _, tt := range []struct {
 		rule   string

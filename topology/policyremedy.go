@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -52,7 +51,7 @@ func (b brokenBy) remedy(have observed) string {
 		quoted[i] = strconv.Quote(name)
 	}
 	queues := strings.Join(quoted, ", ")
-	p, set := b.known(have.rules)
+	p, verb := b.known(have.rules)
 	if p.Name == "" {
 		return fmt.Sprintf("give %s a pattern that leaves out %s, or take the entry away, which takes it from all queues of the policy%s", b.policy, queues, late)
 	}
@@ -70,7 +69,7 @@ func (b brokenBy) remedy(have observed) string {
 	}
 	command := func(name, pattern string, priority int, entries map[string]any) string {
 		text, _ := json.Marshal(entries) // what came as JSON
-		return ctl.Command(fmt.Sprintf("rabbitmqctl %s --apply-to %s --priority %s", set, ctl.Quote(p.ApplyTo), strconv.Itoa(priority)), have.vhost, name, pattern, string(text))
+		return setRule(verb, p.ApplyTo, have.vhost, name, pattern, string(text), "--priority", strconv.Itoa(priority))
 	}
 	if len(rest) > 0 {
 		return fmt.Sprintf("set one of a higher priority with the other entries of %s, as they were read, for these queues alone: %s; later changes of %s do not reach them%s", b.policy,
@@ -80,8 +79,8 @@ func (b brokenBy) remedy(have observed) string {
 		command(p.Name, "^(?!"+these+"$)(?s:.*)(?:"+p.Pattern+")", p.Priority, p.Definition), late)
 }
 
-// known returns the policy as it was set, and the command that sets it; without a name if that is not known.
-func (b brokenBy) known(rules *management.Rules) (p management.Policy, set string) {
+// known returns the policy as it was set, and the verb of rabbitmqctl that sets it; without a name if that is not known.
+func (b brokenBy) known(rules *management.Rules) (p management.Policy, verb string) {
 	quoted, ofOperator := strings.CutPrefix(b.policy, operatorPolicy)
 	if !ofOperator {
 		quoted = strings.TrimPrefix(b.policy, "policy ")

@@ -3,6 +3,7 @@ package confirm
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -85,5 +86,36 @@ func TestANewChannelEndsTheSilenceOfALostOne(t *testing.T) {
 		if err := s.publish(s.Context(), m); err != nil {
 			s.Errorf("a message after the outage: %v", err)
 		}
+	})
+}
+
+// A channel that is lost releases its messages, which looks like an answer to a look that has begun before.
+func TestALossDuringALookIsNoAnswer(t *testing.T) {
+	inBubble(t, Limits{Messages: 10}, func(s *fixture) {
+		s.declare(nil, "open")
+		if err := s.publish(s.Context(), to("open", "before")); err != nil {
+			s.Fatal(err)
+		}
+		s.broker.Stall()
+		defer s.broker.Resume()
+		cut := s.sendReported(s.Context(), to("open", "1"))
+		time.Sleep(2*time.Second + lookEvery/2)
+		before := s.p.suspect.Load()
+		c := s.p.main.Load()
+		c.mu.Lock()
+		var look sync.WaitGroup
+		look.Go(func() { s.p.lookAt(c, time.Now()) })
+		for range 1000 {
+			runtime.Gosched() // until the look waits for c.mu
+		}
+		released := c.head().confirm.Done()
+		s.broker.Kill()
+		<-released
+		c.mu.Unlock()
+		look.Wait()
+		if after := s.p.suspect.Load(); before == 0 || after != before {
+			s.Errorf("silent since %d, and after the loss since %d", before, after)
+		}
+		cut.all.Wait()
 	})
 }

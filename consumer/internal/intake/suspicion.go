@@ -60,8 +60,8 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 	return 0
 }
 
-// oneAtATime reports whether a session has not met a message yet of which few consumers may have died. One of those that are
-// untried is in hand at a time, so that a crash counts against no other message.
+// oneAtATime reports whether consumers may have died of each message that the session has met. Then it has one untried message
+// in hand at a time, so that a crash counts against no other.
 func (s *suspicion) oneAtATime() bool { return s.half > 0 && !s.over }
 
 // another reports whether one more message may come to such a session. The broker counts for each consumer of a channel anew, so

@@ -244,7 +244,7 @@ func (c collected) create() (discard func()) {
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return func() {} // it is there, or SQLite says what is wrong with it
+		return func() {} // the file is there, or SQLite says what is wrong with it
 	}
 	_ = f.Close()
 	return func() {
