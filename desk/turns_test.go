@@ -199,6 +199,32 @@ func TestARedriveOfAllNamesOtherConsumers(t *testing.T) {
 			})
 		})
 	}
+	inBubble(t, "4.3", func(w *fixture) { // which names its letters
+		w.dead(orders(10)...)
+		ch := w.channel()
+		must(w.T, ch.Qos(3, 0, false))
+		deliveries, err := ch.Consume("orders.dlq", "", false, false, false, false, nil)
+		must(w.T, err)
+		for range 3 {
+			<-deliveries
+		}
+		live := w.live()
+		list, err := live.Peek(w.Context(), 10)
+		must(w.T, err)
+		for _, tt := range []struct {
+			rule string
+			ids  []string
+			note string
+		}{
+			{"all of them are sent", []string{list.Letters[0].ID, list.Letters[1].ID}, ""},
+			{"one has not come", []string{list.Letters[2].ID, list.Letters[0].ID}, others},
+		} {
+			p, err := live.Execute(w.Context(), Redrive{Action: Send, Filter: Filter{IDs: tt.ids}}, nil)
+			if err != nil || p.Note != tt.note {
+				w.Errorf("%s: %v: %+v, want the note %q", tt.rule, err, p, tt.note)
+			}
+		}
+	})
 	inBubble(t, "4.3", func(w *fixture) { // which is about the letters of its look
 		w.dead(orders(10)...)
 		ch := w.channel()
