@@ -858,7 +858,10 @@ func (r *repair) policy(name string, priority int, pattern string, definition ma
 
 func (r *repair) policyOf(queue string) string {
 	r.Helper()
-	answer := string(r.must(http.MethodGet, "queues/"+r.path()+"/"+url.PathEscape(queue)+"?columns=policy", nil))
-	name, _, _ := strings.Cut(strings.TrimPrefix(answer, `{"policy":"`), `"`)
-	return name
+	answer := r.must(http.MethodGet, "queues/"+r.path()+"/"+url.PathEscape(queue)+"?columns=policy", nil)
+	var has struct{ Policy string }                                                // null for none
+	if err := json.Unmarshal(answer, &has); err != nil && string(answer) != "[]" { // nothing is reported yet
+		r.Fatal(err)
+	}
+	return has.Policy
 }
