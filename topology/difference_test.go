@@ -788,6 +788,10 @@ func TestDifferencesSayWhatIsKnown(t *testing.T) {
 			rule(o, `"policies":[{"vhost":"/","name":"cap","pattern":"s$","apply-to":"queues","priority":3,"definition":{"expires":60000,"max-length":5,"overflow":"reject-publish"}}]`)
 		}, []string{"! queue orders (policy)\n    expected: expires none\n              max-length none\n", `: rabbitmqctl set_policy --apply-to queues --priority 4 'cap for orders without expires, max-length' '^orders$' '{"overflow":"reject-publish"}'`,
 			"the management API shows the change up to 10 s late"}, ""},
+		{"a name of a policy that is taken", orders, func(o *observed, _ Plan) {
+			rule(o, `"policies":[{"vhost":"/","name":"cap","pattern":"s$","apply-to":"queues","priority":3,"definition":{"max-length":5,"overflow":"reject-publish"}},
+				{"vhost":"/","name":"cap for orders without max-length","pattern":"^x$","apply-to":"queues","priority":3,"definition":{"max-length":5}}]`)
+		}, []string{`--priority 4 'cap for orders without max-length 2' '^orders$' '{"overflow":"reject-publish"}'`}, ""},
 		{"an operator policy in another virtual host", orders, func(o *observed, _ Plan) {
 			rule(o, `"parameters":[{"vhost":"/","component":"operator_policy","name":"op","value":{"pattern":"","apply-to":"queues","priority":0,"definition":{"max-length":5}}}]`)
 			o.vhost = "west"

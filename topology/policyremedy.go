@@ -72,12 +72,19 @@ func (b brokenBy) remedy(have observed) string {
 		return setRule(verb, p.ApplyTo, have.vhost, name, pattern, string(text), "--priority", strconv.Itoa(priority))
 	}
 	if len(rest) > 0 {
+		first := fmt.Sprintf("%s for %s without %s", p.Name, b.queues[0], strings.Join(b.keys, ", "))
+		name := first
+		for n := 2; have.rules.Named(name, verb == setOperatorPolicy).Name != ""; n++ { // setting it would replace that one
+			name = fmt.Sprintf("%s %d", first, n)
+		}
 		return fmt.Sprintf("set one of a higher priority with the other entries of %s, as they were read, for these queues alone: %s; later changes of %s do not reach them%s", b.policy,
-			command(fmt.Sprintf("%s for %s without %s", p.Name, b.queues[0], strings.Join(b.keys, ", ")), "^"+these+"$", p.Priority+1, rest), b.policy, late)
+			command(name, "^"+these+"$", p.Priority+1, rest), b.policy, late)
 	}
 	return fmt.Sprintf("give %s, as it was read, a pattern that leaves out %s and matches all others as before: %s; another policy that matches the queues applies to them then%s", b.policy, queues,
 		command(p.Name, "^(?!"+these+"$)(?s:.*)(?:"+p.Pattern+")", p.Priority, p.Definition), late)
 }
+
+const setOperatorPolicy = "set_operator_policy"
 
 // known returns the policy as it was set, and the verb of rabbitmqctl that sets it; without a name if that is not known.
 func (b brokenBy) known(rules *management.Rules) (p management.Policy, verb string) {
@@ -90,7 +97,7 @@ func (b brokenBy) known(rules *management.Rules) (p management.Policy, verb stri
 		return management.Policy{}, ""
 	}
 	if ofOperator {
-		return rules.Named(name, true), "set_operator_policy"
+		return rules.Named(name, true), setOperatorPolicy
 	}
 	return rules.Named(name, false), "set_policy"
 }

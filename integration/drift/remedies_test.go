@@ -420,8 +420,10 @@ var remedies = map[string]remedy{
 				r.dlqs = append(r.dlqs, w.DeadLetterQueue().Name)
 			}
 		}},
-	"a policy that sets nothing else":      policed("a pattern that leaves out", map[string]any{"max-length": 100000}, ""),
-	"a policy that sets another entry too": policed("with the other entries of policy", map[string]any{"max-length": 100000, "queue-leader-locator": "client-local"}, "theirs for orders without max-length"),
+	"a policy that sets nothing else":                policed("policy", "", "^orders|x", 0, "a pattern that leaves out", map[string]any{"max-length": 100000}, ""),
+	"a policy that sets another entry too":           policed("policy", "theirs for orders without max-length", "^orders|x", 0, "with the other entries of policy", map[string]any{"max-length": 100000, "queue-leader-locator": "client-local"}, "theirs for orders without max-length 2"),
+	"an operator policy of all queues":               policed("operator-policy", "", "", -1, "a pattern that leaves out", map[string]any{"max-length": 100000}, ""),
+	"an operator policy that sets another entry too": policed("operator-policy", "", "", -1, "with the other entries of operator policy", map[string]any{"max-length": 100000, "delivery-limit": 1000}, "theirs for orders without max-length"),
 	"no dead letters beside another policy": {code: "policy-missing", says: "give this queue alone one with the entries of policy", want: []topology.Spec{shop, topology.WorkQueue{Name: "legacy", Existing: true, Waits: briefly}},
 		dlqs: []string{"legacy.dlq"},
 		before: func(r *repair) {
@@ -429,10 +431,10 @@ var remedies = map[string]remedy{
 			if r.is3 { // where no queue has a limit by itself
 				entries["delivery-limit"] = 20
 			}
-			r.policy("theirs", 0, `^legacy(\.of\.others)?$`, entries)
+			r.policy("policies", "theirs", 0, `^legacy(\.of\.others)?$`, entries)
 			for _, name := range []string{"legacy", "legacy.of.others"} {
 				r.put("queues", name, queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
-				poll.Until(r, time.Minute, "the policy applies to "+name, func() bool { return r.policyOf(name) == "theirs" })
+				poll.Until(r, time.Minute, "the policy applies to "+name, func() bool { return r.policyOf(name, "policy") == "theirs" })
 			}
 			r.declare(r.want...)
 			r.consume(topology.WorkQueue{Name: "legacy", Existing: true, Waits: briefly})
@@ -440,8 +442,8 @@ var remedies = map[string]remedy{
 		},
 		steps: func(r *repair) {
 			r.run("rabbitmqctl set_policy")
-			poll.Until(r, time.Minute, "its own policy applies", func() bool { return r.policyOf("legacy") == "rehop legacy" })
-			if got := r.policyOf("legacy.of.others"); got != "theirs" {
+			poll.Until(r, time.Minute, "its own policy applies", func() bool { return r.policyOf("legacy", "policy") == "rehop legacy" })
+			if got := r.policyOf("legacy.of.others", "policy"); got != "theirs" {
 				r.Errorf("the queue of others has policy %q", got)
 			}
 			if q := string(r.must(http.MethodGet, "queues/"+r.path()+"/legacy", nil)); !strings.Contains(q, `"max-length":100000`) {
@@ -464,14 +466,14 @@ var remedies = map[string]remedy{
 		before: func(r *repair) {
 			r.put("queues", "orders", queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum", "x-dead-letter-exchange": "orders.rehop.dlx", "x-dead-letter-strategy": "at-least-once",
 				"x-overflow": "reject-publish", "x-delivery-limit": 20, "x-single-active-consumer": true}}) // as one from before 4.3
-			r.policy("theirs", 0, "^orders$", map[string]any{"consumer-disconnected-timeout": 70000})
-			poll.Until(r, time.Minute, "the policy applies", func() bool { return r.policyOf("orders") == "theirs" })
+			r.policy("policies", "theirs", 0, "^orders$", map[string]any{"consumer-disconnected-timeout": 70000})
+			poll.Until(r, time.Minute, "the policy applies", func() bool { return r.policyOf("orders", "policy") == "theirs" })
 			r.declare(r.want...)
 			r.consume(of(orders, func(w *topology.WorkQueue) { w.SingleActiveConsumer = true }))
 			r.publish("shop", "order.1")
 		},
 		steps: func(r *repair) {
-			r.policy("theirs", 0, "^orders$", map[string]any{"consumer-disconnected-timeout": 5000})
+			r.policy("policies", "theirs", 0, "^orders$", map[string]any{"consumer-disconnected-timeout": 5000})
 		}},
 }
 
@@ -544,29 +546,37 @@ func exchangeOf(name string) remedy {
 		}}
 }
 
-// policed is the remedy for a policy that limits the length of all queues, one of others among them. Then another one applies to ours, "" for none.
-func policed(says string, entries map[string]any, then string) remedy {
+// policed is the remedy for a policy, or an operator policy, that limits the length of all queues, one of others among them. Then another
+// one applies to ours, "" for none. The virtual host has another policy already, of a name that is taken.
+func policed(code topology.DriftCode, taken, pattern string, priority int, says string, entries map[string]any, then string) remedy {
 	const theirs = "orders-of-others"
-	return remedy{code: "policy", says: says, want: alone,
+	kind, column, verb := "policies", "policy", "rabbitmqctl set_policy"
+	if code == "operator-policy" {
+		kind, column, verb = "operator-policies", "operator_policy", "rabbitmqctl set_operator_policy"
+	}
+	return remedy{code: code, says: says, want: alone,
 		before: func(r *repair) {
 			r.declare(alone...)
 			r.put("queues", theirs, queue{Durable: true, Arguments: map[string]any{"x-queue-type": "quorum"}})
-			r.policy("theirs", 0, "^orders|x", entries)
+			if taken != "" {
+				r.policy(kind, taken, 0, "^nothing$", entries)
+			}
+			r.policy(kind, "theirs", priority, pattern, entries)
 			for _, name := range []string{"orders", "orders.dlq", theirs} {
-				poll.Until(r, time.Minute, "the policy applies to "+name, func() bool { return r.policyOf(name) == "theirs" })
+				poll.Until(r, time.Minute, "the policy applies to "+name, func() bool { return r.policyOf(name, column) == "theirs" })
 			}
 			r.consume(orders)
 			r.publish("shop", "order.1")
 		},
 		steps: func(r *repair) {
-			r.run("rabbitmqctl set_policy")
+			r.run(verb)
 			for _, name := range []string{"orders", "orders.dlq"} {
-				poll.Until(r, time.Minute, "the policy does not apply to "+name, func() bool { return r.policyOf(name) != "theirs" })
-				if got := r.policyOf(name); got != then {
+				poll.Until(r, time.Minute, "the policy does not apply to "+name, func() bool { return r.policyOf(name, column) != "theirs" })
+				if got := r.policyOf(name, column); got != then {
 					r.Errorf("queue %q has policy %q, want %q", name, got, then)
 				}
 			}
-			out, err := r.node.Exec(r.Context(), "rabbitmqctl", "list_queues", "-q", "--no-table-headers", "-p", r.name, "name", "policy") // at once, and not late
+			out, err := r.node.Exec(r.Context(), "rabbitmqctl", "list_queues", "-q", "--no-table-headers", "-p", r.name, "name", column) // at once, and not late
 			if err != nil || !slices.Contains(strings.Split(strings.TrimSpace(out), "\n"), theirs+"\ttheirs") {
 				r.Errorf("the policies are %q, %v; want the queue of others under its own", out, err)
 			}
@@ -851,17 +861,18 @@ func (r *repair) all(queue string) (n int) {
 	return n
 }
 
-func (r *repair) policy(name string, priority int, pattern string, definition map[string]any) {
+func (r *repair) policy(kind, name string, priority int, pattern string, definition map[string]any) {
 	r.Helper()
-	r.put("policies", name, map[string]any{"pattern": pattern, "apply-to": "queues", "priority": priority, "definition": definition})
+	r.put(kind, name, map[string]any{"pattern": pattern, "apply-to": "queues", "priority": priority, "definition": definition})
 }
 
-func (r *repair) policyOf(queue string) string {
+// policyOf returns the name in a column of a queue, policy or operator_policy.
+func (r *repair) policyOf(queue, column string) string {
 	r.Helper()
-	answer := r.must(http.MethodGet, "queues/"+r.path()+"/"+url.PathEscape(queue)+"?columns=policy", nil)
-	var has struct{ Policy string }                                                // null for none
+	answer := r.must(http.MethodGet, "queues/"+r.path()+"/"+url.PathEscape(queue)+"?columns="+column, nil)
+	var has map[string]string                                                      // null for none
 	if err := json.Unmarshal(answer, &has); err != nil && string(answer) != "[]" { // nothing is reported yet
 		r.Fatal(err)
 	}
-	return has.Policy
+	return has[column]
 }
