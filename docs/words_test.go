@@ -50,6 +50,9 @@ var words = []struct {
 	{"the Chinese glossary has one word for messages that go back to their places", "退回原位", "放回原位", inChinese},
 	{"the Chinese glossary has one word for what is parked", "停放", "搁置", inChinese},
 	{"the Chinese glossary has one word for a poison message", "毒丸", "毒消息", inChinese},
+	{"the Chinese pages have one word for a probe", "探活", "探针", inChinese},
+	{"the queue in which a message failed reads as one for failures", "处理失败的队列", "消息失败时所在的队列", inChinese},
+	{"the queue in which a message failed reads as one for failures", "处理失败的那个队列", "消息失败时所在的队列", inChinese},
 }
 
 var inChinese = []string{"README.zh-CN.md", "docs/zh-CN"}
