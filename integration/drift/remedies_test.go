@@ -21,6 +21,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
@@ -423,7 +424,7 @@ var remedies = map[string]remedy{
 	"a policy that sets nothing else":                policed("policy", "", "^orders|x", 0, "a pattern that leaves out", map[string]any{"max-length": 100000}, ""),
 	"a policy that sets another entry too":           policed("policy", "theirs for orders without max-length", "^orders|x", 0, "with the other entries of policy", map[string]any{"max-length": 100000, "queue-leader-locator": "client-local"}, "theirs for orders without max-length 2"),
 	"an operator policy of all queues":               policed("operator-policy", "", "", -1, "a pattern that leaves out", map[string]any{"max-length": 100000}, ""),
-	"an operator policy that sets another entry too": policed("operator-policy", "", "", -1, "with the other entries of operator policy", map[string]any{"max-length": 100000, "delivery-limit": 1000}, "theirs for orders without max-length"),
+	"an operator policy that sets another entry too": policed("operator-policy", "", "", -1, "with the other entries of operator policy", map[string]any{"max-length": 100000, "max-in-memory-length": 100000}, "theirs for orders without max-length"),
 	"no dead letters beside another policy": {code: "policy-missing", says: "give this queue alone one with the entries of policy", want: []topology.Spec{shop, topology.WorkQueue{Name: "legacy", Existing: true, Waits: briefly}},
 		dlqs: []string{"legacy.dlq"},
 		before: func(r *repair) {
@@ -550,9 +551,9 @@ func exchangeOf(name string) remedy {
 // one applies to ours, "" for none. The virtual host has another policy already, of a name that is taken.
 func policed(code topology.DriftCode, taken, pattern string, priority int, says string, entries map[string]any, then string) remedy {
 	const theirs = "orders-of-others"
-	kind, column, verb := "policies", "policy", "rabbitmqctl set_policy"
+	kind, column, verb, of := "policies", "policy", "rabbitmqctl set_policy", "name"
 	if code == "operator-policy" {
-		kind, column, verb = "operator-policies", "operator_policy", "rabbitmqctl set_operator_policy"
+		kind, column, verb, of = "operator-policies", "operator_policy", "rabbitmqctl set_operator_policy", "name_op"
 	}
 	return remedy{code: code, says: says, want: alone,
 		before: func(r *repair) {
@@ -576,9 +577,10 @@ func policed(code topology.DriftCode, taken, pattern string, priority int, says 
 					r.Errorf("queue %q has policy %q, want %q", name, got, then)
 				}
 			}
-			out, err := r.node.Exec(r.Context(), "rabbitmqctl", "list_queues", "-q", "--no-table-headers", "-p", r.name, "name", column) // at once, and not late
-			if err != nil || !slices.Contains(strings.Split(strings.TrimSpace(out), "\n"), theirs+"\ttheirs") {
-				r.Errorf("the policies are %q, %v; want the queue of others under its own", out, err)
+			out, err := r.node.Exec(r.Context(), "rabbitmqctl", "eval", // at once, and not late; list_queues of 3.10 knows no operator policies
+				fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)), rabbit_policy:%s(Q).`, r.name, theirs, of))
+			if err != nil || strings.TrimSpace(out) != `<<"theirs">>` {
+				r.Errorf("the policy of the queue of others is %s, %v; want its own", out, err)
 			}
 		}}
 }
@@ -788,29 +790,37 @@ func (r *repair) collect(queue string) {
 	}
 }
 
-// takeAll takes the messages of a queue that nobody consumes, as takes does, and no look may.
+// takeAll takes the messages of a wait that nobody consumes, as takes does, and no look may. Some may expire meanwhile, so it takes no
+// number of them. The broker counts those in hand too.
 func (r *repair) takeAll(queue string) {
 	r.Helper()
-	n := r.count(queue)
-	if err := r.on(func(ch *amqp.Channel) error {
-		in, err := ch.Consume(queue, "", false, false, false, false, nil)
-		if err != nil {
-			return err
-		}
-		for ; n > 0; n-- {
-			m, ok := <-in
-			if !ok {
-				return amqp.ErrClosed
-			}
+	session, err := r.conn.Session(r.Context(), connection.Consume)
+	if err != nil {
+		r.Fatal(err)
+	}
+	var in <-chan amqp.Delivery
+	if err := session.Do(r.Context(), func(ch *amqp.Channel) (err error) {
+		in, err = ch.Consume(queue, "", false, false, false, false, nil)
+		return err
+	}); err != nil {
+		r.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for m := range in {
 			r.mu.Lock()
 			r.letters[m.MessageId]++
 			r.mu.Unlock()
 			if err := m.Ack(false); err != nil {
-				return err
+				ended <- err
+				return
 			}
 		}
-		return nil
-	}); err != nil {
+		ended <- nil
+	}()
+	poll.Until(r, time.Minute, "the broker counts none of "+queue, func() bool { return r.all(queue) == 0 })
+	session.Close()
+	if err := <-ended; err != nil {
 		r.Fatal(err)
 	}
 }
