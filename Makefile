@@ -68,12 +68,12 @@ growth:
 bench-otel:
 	go run ./integration/withbroker -- go run ./integration/otel/cost
 
-# What a change must pass: the gate, in about a quarter of an hour on two cores. It has two halves
-# that run side by side, because one computes and the other waits for brokers. Each prints
-# its output when it has ended.
+# What a change must pass: the gate, in about a quarter of an hour on two fast cores and up to half
+# an hour on slow ones. It has two halves that run side by side, because one computes and the other
+# waits for brokers. Each prints its output when it has ended.
 test:
 	./integration/setup race
-	@echo 'the tests run in two halves, about a quarter of an hour; each half prints its output at its end'
+	@echo 'the tests run in two halves, about a quarter of an hour, on slow cores half an hour; each half prints its output at its end'
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target gate-units gate-brokers
 
 # The SDK's own module is tested as its users get it, without go.work. With the race detector the tests of package
@@ -145,7 +145,7 @@ test-tools:
 		./integration/matrix/... ./integration/roundtrips/... ./integration/soak/... ./integration/suites ./integration/testloop ./integration/withbroker/... \
 		./integration/bench/... ./integration/sim/mutants ./release/...
 
-# Every test on every version: the gate and all suites, one after the other.
+# Every test on every version: the gate and all suites, one after the other, in about three hours.
 test-all: test $(SUITES:%=test-%)
 
 # Which suites are due, and which a change needs: make suites FOR="consumer store"
