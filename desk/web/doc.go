@@ -33,10 +33,10 @@
 // nothing, keeps no queue open, and takes nobody's look away.
 //
 // What a browser asks for is bounded: 32 conditions and 8 KiB in an address, 64 KiB in a
-// form, 8 MiB in a form with an edited body, 16 MiB in a page, and 16 pages that are made
-// at a time. A form that is not here within 10 seconds, or 30 with an edited body, is
-// given up, and keeps nobody from a page. The error of a bound names field, value and
-// bound.
+// form, 8 MiB in a form with an edited body, 16 MiB in a page, 16 pages that are made at a
+// time, and 100 looks and downloads. A form that is not here within 10 seconds, or 30 with
+// an edited body, is given up, and keeps nobody from a page. The error of a bound names
+// field, value and bound.
 //
 // A Handler asks nobody for a password. [Guard] does, for programs that have no login
 // of their own.

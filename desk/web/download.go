@@ -52,25 +52,23 @@ func (h *Handler) export(r *request) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case h.streams <- struct{}{}:
-		defer func() { <-h.streams }()
-	default:
-		return errBusy
+	end, err := r.long()
+	if err != nil {
+		return err
 	}
-	r.release()
+	defer end()
 	out := &lasting{w: r.w, c: http.NewResponseController(r.w), begin: func() {
 		r.attach(fileName(h.cfg.named(p.String()))+".jsonl", "application/x-ndjson")
 	}}
-	ctx := r.r.Context()
-	if source.About().Live { // the look comes first, and writing ends with the browser
-		var cancel context.CancelFunc
-		if ctx, cancel, err = r.forLook(); err != nil {
-			return err
-		}
-		defer cancel()
+	export := func(ctx context.Context) error {
+		_, err := source.Export(ctx, f, 0, out, r.by())
+		return err
 	}
-	_, err = source.Export(ctx, f, 0, out, r.by())
+	if source.About().Live { // the look comes first, and writing ends with the browser
+		err = r.looking(source, export)
+	} else {
+		err = export(r.r.Context())
+	}
 	if err != nil && out.began {
 		panic(http.ErrAbortHandler) // so that the browser knows that the file is not whole
 	}

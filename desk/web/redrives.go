@@ -125,6 +125,18 @@ func (h *Handler) execute(at place, r desk.Redrive, resumed *desk.By) error {
 	return nil
 }
 
+// at returns a redrive of this process that works on a source, or waits for its turn there; empty: there is none.
+func (r *redrives) at(source string) (id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for one, running := range r.running {
+		if running.source == source && (id == "" || running.began.Before(r.running[id].began)) {
+			id = one
+		}
+	}
+	return id
+}
+
 // progressOf returns how far a redrive is, in whichever process it runs.
 func (h *Handler) progressOf(id string) (desk.Progress, error) {
 	h.redrives.mu.Lock()

@@ -172,7 +172,8 @@ type problem struct {
 	Advice string
 	Place  place
 	Look   string // where to go after a look, which is what to do
-	Held   string // the redrive that another process has
+	Held   string // the redrive that another process has, or that a look would wait for
+	Open   string // the page that a link on another site leads to
 	Drawn  drawn
 }
 
@@ -196,6 +197,9 @@ func (r *request) fail(err error) {
 		r.h.cfg.Logger.Warn("web: a page could not be shown", "path", r.r.URL.Path, "error", err)
 	}
 	if err := r.showStatus(p.Status, "problem", view{Title: p.Head, Data: p}); err != nil {
+	if busy, is := errors.AsType[*busyError](err); is {
+		p.Held = busy.redrive
+	}
 		http.Error(r.w, "the page could not be made", http.StatusInternalServerError)
 	}
 }
@@ -214,6 +218,7 @@ func problemOf(err error) problem {
 	var broker *amqp.Error
 	var blocked *connection.BlockedError
 	var dial *net.OpError // of a connection that could not be made in time
+	var waits *busyError
 	switch {
 	case errors.Is(err, errNoPage):
 		return problem{Status: 404, Head: "There is no such page", Advice: "Begin at the overview."}
@@ -234,6 +239,8 @@ func problemOf(err error) problem {
 		return problem{Status: 403, Head: "This desk is read-only", Text: "It was started with --read-only.", Advice: "Use the command rehop, or a desk that may change letters."}
 	case errors.As(err, &large) && large.Limit == maxEdit:
 		return problem{Status: 413, Head: "Too large", Text: fmt.Sprintf("This form may have %d MiB.", maxEdit>>20), Advice: "Change such a letter with rehop dlq edit --body FILE."}
+	case errors.As(err, &waits):
+		return problem{Status: 409, Head: "A redrive is at this queue", Text: err.Error(), Advice: "Nothing was looked at: a look takes all letters, so it would wait for the end of the redrive. Watch it, or stop it, and look again when it has ended."}
 	case errors.As(err, &large):
 		return problem{Status: 413, Head: "Too large", Text: fmt.Sprintf("This form may have %d KiB.", large.Limit>>10), Advice: "Go back, and write less."}
 	case errors.Is(err, os.ErrDeadlineExceeded):
