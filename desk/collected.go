@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,6 +32,9 @@ const (
 
 	// maxMatched is how far the letters that match are counted.
 	maxMatched = 10_000
+
+	// maxNumbers is how many numbers store.Query.Numbers may have where letters are read or counted.
+	maxNumbers = 10_000
 )
 
 // unbound is the bound of a scan of all letters.
@@ -214,6 +219,35 @@ func (c *storeSource) scanBefore(ctx context.Context, f Filter, before time.Time
 			return looked, next, true, nil
 		}
 	}
+}
+
+// parts returns queries that select the letters of q together, each with as many numbers as a store
+// looks for at once.
+func parts(q store.Query) iter.Seq[store.Query] {
+	return func(yield func(store.Query) bool) {
+		if q.Numbers == nil {
+			yield(q)
+			return
+		}
+		part := q
+		for part.Numbers = range slices.Chunk(q.Numbers, maxNumbers) {
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}
+
+// count counts the letters that a query selects, however many numbers it has.
+func (c *storeSource) count(ctx context.Context, q store.Query) (n int, err error) {
+	for part := range parts(q) {
+		some, err := c.store.Count(ctx, part)
+		if err != nil {
+			return 0, fmt.Errorf("desk: %w", err)
+		}
+		n += some
+	}
+	return n, nil
 }
 
 // List returns a page of letters.

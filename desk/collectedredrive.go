@@ -259,12 +259,9 @@ func (r *collectedRedrive) before() time.Time {
 func (r *collectedRedrive) countAll(ctx context.Context, q store.Query) error {
 	past := &r.book.past
 	if past.there == 0 {
-		n, err := len(q.Numbers), error(nil)
-		if n <= maxMatched { // the store counts no more numbers at once
-			n, err = r.source.store.Count(ctx, q)
-		}
+		n, err := r.source.count(ctx, q)
 		if err != nil {
-			return fmt.Errorf("desk: %w", err)
+			return err
 		}
 		past.there = r.progress.Done + n
 		if err := r.book.write(entry{There: past.there}); err != nil {
@@ -356,27 +353,30 @@ func (r *collectedRedrive) canaryNote(ctx context.Context) string {
 func (r *collectedRedrive) begun(ctx context.Context, q store.Query) (numbers []int64, err error) {
 	past := r.book.past
 	r.unanswered = past.unanswered()
-	q.Limit = scanPage
-	for wanted := past.undeleted() + past.unanswered(); len(numbers) < wanted; {
-		found, next, err := r.source.store.Find(ctx, q)
-		if err != nil {
-			return nil, fmt.Errorf("desk: %w", err)
-		}
-		for _, one := range found {
-			m, err := resend.Edited(resend.Message(one.Message, one.Queue), one.Queue, r.redrive.To, nil)
+	wanted := past.undeleted() + past.unanswered()
+	for q := range parts(q) {
+		q.Limit = scanPage
+		for len(numbers) < wanted {
+			found, next, err := r.source.store.Find(ctx, q)
 			if err != nil {
-				continue // it was refused then, too
+				return nil, fmt.Errorf("desk: %w", err)
 			}
-			switch key := identityOf(m, one.Number); {
-			case past.open[key] && !past.sent[key]:
-				r.unanswered--
-				numbers = append(numbers, one.Number)
-			case past.sent[key] && !past.gone[key]:
-				numbers = append(numbers, one.Number)
+			for _, one := range found {
+				m, err := resend.Edited(resend.Message(one.Message, one.Queue), one.Queue, r.redrive.To, nil)
+				if err != nil {
+					continue // it was refused then, too
+				}
+				switch key := identityOf(m, one.Number); {
+				case past.open[key] && !past.sent[key]:
+					r.unanswered--
+					numbers = append(numbers, one.Number)
+				case past.sent[key] && !past.gone[key]:
+					numbers = append(numbers, one.Number)
+				}
 			}
-		}
-		if q.After = next; next == 0 {
-			break
+			if q.After = next; next == 0 {
+				break
+			}
 		}
 	}
 	return numbers, nil
@@ -428,25 +428,22 @@ func (r *collectedRedrive) note(always bool) error {
 // are gone count as deleted by it, so that no more are deleted than the limit says.
 func (r *collectedRedrive) recount(ctx context.Context) error {
 	keys := slices.Sorted(maps.Keys(r.book.past.open))
-	gone := len(keys)
-	for some := range slices.Chunk(keys, scanPage) {
-		numbers := make([]int64, 0, len(some))
-		for _, key := range some {
-			number, err := strconv.ParseInt(key, 10, 64)
-			if err != nil {
-				return fmt.Errorf("desk: the journal: redrive %s: letter %.40q has no number", r.redrive.ID, key)
-			}
-			numbers = append(numbers, number)
-		}
-		there, err := r.source.store.Count(ctx, store.Query{Numbers: numbers})
-		if err != nil {
-			return fmt.Errorf("desk: %w", err)
-		}
-		gone -= there
-	}
 	if len(keys) == 0 {
 		return nil
 	}
+	numbers := make([]int64, 0, len(keys))
+	for _, key := range keys {
+		number, err := strconv.ParseInt(key, 10, 64)
+		if err != nil {
+			return fmt.Errorf("desk: the journal: redrive %s: letter %.40q has no number", r.redrive.ID, key)
+		}
+		numbers = append(numbers, number)
+	}
+	there, err := r.source.count(ctx, store.Query{Numbers: numbers})
+	if err != nil {
+		return err
+	}
+	gone := len(keys) - there
 	if err := r.deleted(keys, gone, gone); err != nil {
 		return err
 	}

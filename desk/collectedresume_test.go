@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,5 +113,41 @@ func TestALetterThatMayHaveArrivedCountsForTheLimit(t *testing.T) {
 		if left, err := s.Count(w.Context(), store.Query{}); err != nil || left != 10 {
 			w.Errorf("%d letters are left: %v, want 10", left, err)
 		}
+	})
+}
+
+// A store looks for no more than 10,000 numbers at once. A redrive of more letters, whose condition the
+// database does not answer, can be resumed all the same.
+func TestARedriveOfManyLettersOfAStoreGoesOn(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead()
+		s, source := w.stored(0)
+		const n = maxNumbers + 50
+		var all sync.WaitGroup
+		for first := range 50 {
+			all.Go(func() {
+				for i := first; i < n; i += 50 {
+					d := &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "orders", Queue: "orders.dlq"}
+					d.History.Queue, d.History.Failure = "orders", xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no stock"}
+					if err := s.Collect(w.Context(), d); err != nil {
+						w.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+		b, err := w.journal.begin(Redrive{ID: "mine", Source: source.About().Name, Action: Send, Filter: Filter{Error: "STOCK"}, Limit: 3, Created: time.Now()}, nil)
+		must(w.T, err)
+		last, _, err := s.Find(w.Context(), store.Query{After: n - 1})
+		must(w.T, err)
+		m, err := resend.Edited(resend.Message(last[0].Message, last[0].Queue), last[0].Queue, nil, nil)
+		must(w.T, err)
+		must(w.T, errors.Join(b.write(entry{Try: []string{identityOf(m, last[0].Number)}}), b.file.Close(), b.release())) // as the end of the process does
+		p, err := source.Resume(w.Context(), "mine", By{}, nil)
+		if err != nil || p.Done != 3 || p.Bound != 3 {
+			w.Errorf("%v: %+v, want 3 done: the one that is tried again, and 2 others", err, p)
+		}
+		w.has("orders", 3)
 	})
 }
