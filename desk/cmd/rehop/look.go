@@ -194,7 +194,7 @@ func byMessageID(c *cobra.Command, source desk.Source, id string, noLetter error
 		return desk.Letter{}, err
 	}
 	if list.Matched == 1 {
-		return list.Letters[0], nil
+		return source.Letter(c.Context(), list.Letters[0].ID) // which the audit has
 	}
 	search := listLine(c, source, 0) + " --message-id " + ctl.Quote(id)
 	if list.Matched > 1 {
