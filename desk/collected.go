@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -250,6 +251,34 @@ func (c *storeSource) count(ctx context.Context, q store.Query) (n int, err erro
 	return n, nil
 }
 
+// aside says which letters fit a Filter and do not wait for a person. The Filter is that of the query q; part says that
+// the database does not answer all of its conditions.
+func (c *storeSource) aside(ctx context.Context, f Filter, q store.Query, part bool) (string, error) {
+	if f.States != nil {
+		return "", nil
+	}
+	var found []string
+	for _, state := range []store.State{store.Archived, store.Ready} {
+		q.States = []store.State{state}
+		n, more, err := c.store.CountUpTo(ctx, q, maxMatched)
+		text := fmt.Sprintf("%d %s", n, state)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("desk: %w", err)
+		case n == 0 && !more:
+			continue
+		case n == 0 || part && more:
+			text = fmt.Sprintf("perhaps some %s", state)
+		case more:
+			text = fmt.Sprintf("%d+ %s", n, state)
+		case part:
+			text = "perhaps some of " + text
+		}
+		found = append(found, text)
+	}
+	return strings.Join(found, ", "), nil
+}
+
 // List returns a page of letters.
 func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) {
 	// A store tells milliseconds. A letter that comes after the look is to be of a later one.
@@ -261,6 +290,9 @@ func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) 
 	}
 	q, look, err := f.query()
 	if err != nil || f.selectsNone() {
+		return list, err
+	}
+	if list.Aside, err = c.aside(ctx, f, q, look); err != nil {
 		return list, err
 	}
 	if look {
@@ -331,6 +363,9 @@ func (c *storeSource) Groups(ctx context.Context, f Filter) (Groups, error) {
 	groups := Groups{Seen: Seen{At: time.Now().UTC()}}
 	q, look, err := f.query()
 	if err != nil || f.selectsNone() {
+		return groups, err
+	}
+	if groups.Aside, err = c.aside(ctx, f, q, look); err != nil {
 		return groups, err
 	}
 	if look {
@@ -409,6 +444,15 @@ func (c *storeSource) Export(ctx context.Context, f Filter, limit int, w io.Writ
 	a, err := c.cfg.Journal.undertake(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String()})
 	if err != nil {
 		return 0, err
+	}
+	if q, look, bad := f.query(); bad == nil && !f.selectsNone() && limit == 0 {
+		var aside string
+		if aside, err = c.aside(ctx, f, q, look); err != nil {
+			return 0, a.end(0, err)
+		}
+		if aside != "" {
+			a.note = "without " + aside
+		}
 	}
 	var failed error
 	var left []error

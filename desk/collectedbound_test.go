@@ -2,6 +2,7 @@ package desk
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"testing"
 	"time"
@@ -58,6 +59,63 @@ func TestALookAtAStoreIsTheBoundOfARedrive(t *testing.T) {
 		}
 		if _, err := collected.Execute(t.Context(), Redrive{Action: Drop, All: true, CopyTo: filepath.Join(dir, "dropped.jsonl")}, nil); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Letters that do not wait for a person are in no list and no export, and each of these says so.
+func TestLettersInOtherStatesAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	db, err := sqlite.Open(filepath.Join(dir, "letters.db"))
+	must(t, err)
+	defer db.Close()
+	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
+	must(t, err)
+	for i := range 6 {
+		d := &consumer.Delivery{ID: fmt.Sprint("m-", i), RoutingKey: "orders", Queue: "orders.dlq"}
+		d.History.Queue, d.History.Failure = "orders", xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no stock"}
+		must(t, letters.Collect(t.Context(), d))
+	}
+	_, err = letters.Archive(t.Context(), store.Query{Numbers: []int64{1, 2}})
+	must(t, err)
+	_, err = letters.Release(t.Context(), store.Query{Numbers: []int64{3}})
+	must(t, err)
+	journal, err := OpenJournal(filepath.Join(dir, "journal"))
+	must(t, err)
+	collected, err := NewCollected(letters, nil, CollectedConfig{Journal: journal})
+	must(t, err)
+	for _, tt := range []struct {
+		rule, want string
+		f          Filter
+		written    int
+	}{
+		{"all", "2 archived, 1 ready", Filter{}, 3},
+		{"a condition that the database answers", "1 archived", Filter{MessageIDs: []string{"m-1", "m-4"}}, 1},
+		{"one that it does not answer", "perhaps some of 2 archived, perhaps some of 1 ready", Filter{Error: "STOCK"}, 3},
+		{"one that fits none of these", "", Filter{MessageIDs: []string{"m-4"}}, 1},
+		{"states", "", Filter{States: []string{"held", "archived"}}, 5},
+		{"none", "", Filter{IDs: []string{}}, 0},
+	} {
+		list, err := collected.List(t.Context(), tt.f, Page{})
+		must(t, err)
+		groups, err := collected.Groups(t.Context(), tt.f)
+		must(t, err)
+		if list.Aside != tt.want || groups.Aside != tt.want {
+			t.Errorf("%s: the list leaves out %q, the groups %q, want %q", tt.rule, list.Aside, groups.Aside, tt.want)
+		}
+		if n, exact := list.Most(); n != tt.written || !exact {
+			t.Errorf("%s: %d letters, exactly %t, want %d: letters that are left out are no bound", tt.rule, n, exact, tt.written)
+		}
+		n, err := collected.Export(t.Context(), tt.f, 0, io.Discard, By{})
+		must(t, err)
+		records, err := journal.Audit(1)
+		must(t, err)
+		want := "done"
+		if tt.want != "" {
+			want += ", without " + tt.want
+		}
+		if n != tt.written || records[0].Result != want {
+			t.Errorf("%s: %d letters are written, %q, want %d, %q", tt.rule, n, records[0].Result, tt.written, want)
 		}
 	}
 }

@@ -47,7 +47,8 @@ type Source interface {
 	// Export writes the letters that a Filter selects as lines of JSON, the first limit of
 	// them, or all with a limit of 0. It returns how many. Import is its inverse. The
 	// letters stay. A live source that cannot reach so many in one look writes none, and
-	// its error wraps [ErrNotWhole].
+	// its error wraps [ErrNotWhole]. Of a store Export writes the letters of List: Seen.Aside of
+	// that has those that it leaves out, and so has the record of an export without a limit.
 	Export(ctx context.Context, f Filter, limit int, w io.Writer, by By) (int, error)
 
 	// Journal returns the journal of the source.
@@ -167,6 +168,11 @@ type Seen struct {
 	More  bool      // there are letters that were not counted
 	Bound string    // why it is about fewer than Total, for people; empty if it is not
 	Bytes int       // of memory that a live source keeps for the look, about
+
+	// Aside says how many letters of a store fit the conditions and do not wait for a person, for people,
+	// such as "12 archived, 3 ready". They are no part of the answer, since Filter.States is nil. Empty if
+	// there are none.
+	Aside string
 }
 
 // Group is a set of letters that failed for the same reason.

@@ -54,7 +54,8 @@ type fake struct {
 	hold     chan struct{} // a redrive waits for it
 	bytes    int           // of a look
 	bound    string
-	scanned  int // letters that a page of a list is looked for among; 0: among all
+	aside    []desk.Letter // letters in other states
+	scanned  int           // letters that a page of a list is looked for among; 0: among all
 	looking  func(context.Context)
 }
 
@@ -94,6 +95,11 @@ func (f *fake) List(ctx context.Context, filter desk.Filter, p desk.Page) (desk.
 	}
 	found, err := f.matching(filter)
 	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found), Bytes: f.bytes, Bound: f.bound}}
+	for _, l := range f.aside {
+		if filter.Matches(l) {
+			list.Aside = "1 archived"
+		}
+	}
 	if f.total > 0 {
 		list.Total, list.Bound = f.total, "the first letters"
 	}

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ type foundIn struct {
 	Rows  []shownRow
 	Err   string
 	All   string // address
+
+	Aside     string // letters that fit and do not wait for a person
+	AsidePage string // address
 }
 
 // search looks for a text, or a message id, in all stores and in the last looks of
@@ -72,10 +76,17 @@ func (h *Handler) searchIn(ctx context.Context, p place, text string) (foundIn, 
 	defer cancel()
 	// By message id first: a store has an index of them.
 	list, err := source.List(ctx, desk.Filter{MessageIDs: []string{text}}, desk.Page{Limit: 10})
+	by := "mid"
 	if err == nil && len(list.Letters) == 0 {
-		list, err = source.List(ctx, desk.Filter{Text: text}, desk.Page{Limit: 10})
-	} else if err == nil {
-		found.All = address("letters", p, nil, "mid", text)
+		aside := list.Aside
+		if list, err = source.List(ctx, desk.Filter{Text: text}, desk.Page{Limit: 10}); len(list.Letters) > 0 || aside == "" {
+			by = "text"
+		} else {
+			list.Aside = aside // the text may be in none of these
+		}
+	}
+	if by == "mid" && len(list.Letters) > 0 {
+		found.All = address("letters", p, nil, by, text)
 	}
 	if err != nil {
 		found.Err = problemOf(err).Head + ": " + err.Error()
@@ -83,6 +94,10 @@ func (h *Handler) searchIn(ctx context.Context, p place, text string) (foundIn, 
 	}
 	if found.List = list; len(list.Letters) == 0 && list.Next > 0 {
 		found.All = address("letters", p, nil, "text", text, "after", strconv.FormatInt(list.Next, 10))
+	}
+	if list.Aside != "" {
+		found.Aside, found.AsidePage = list.Aside, address("letters", p, url.Values{"state": {"archived", "ready"}}, by, text)
+		found.List.Aside = "" // is said here
 	}
 	for _, l := range list.Letters {
 		found.Rows = append(found.Rows, shownRow{l, address("letter", p, nil, "id", l.ID)})

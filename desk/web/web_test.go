@@ -1227,6 +1227,24 @@ func TestASearchNamesWhatItLeavesOut(t *testing.T) {
 	})
 }
 
+// A search says which letters in other states it would have found.
+func TestASearchNamesLettersInOtherStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.aside = []desk.Letter{letter(9)}
+		for _, text := range []string{"m-9", "stock"} { // the id alone is in no text of the letter
+			by := map[bool]string{true: "mid=m-9", false: "text=stock"}[text == "m-9"]
+			found := r.get("/search?text=" + text)
+			r.has(found, 200, "In other states", "1 archived", "state=archived&amp;state=ready&amp;store=store&#43;letters.db", by)
+			if strings.Contains(found.Body.String(), "Nothing here") {
+				t.Errorf("%s: the page says that nothing is there", text)
+			}
+		}
+		r.has(r.get("/letters?store=store+letters.db&text=stock"), 200, "nor in a download: 1 archived")
+		r.has(r.get("/search?text=none"), 200, "Nothing here")
+	})
+}
+
 // A look that is cut off may change the order of the letters.
 func TestNoBrowserThatLeavesEndsALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

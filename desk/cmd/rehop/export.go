@@ -23,7 +23,9 @@ func (a *app) exportCommand() *cobra.Command {
 		Long: `Export writes all letters that the flags select, or the first of them with --limit. If
 they are in a queue and one look does not reach them all, it writes none and ends with
 code 3: collect them into a store and export that, or give --limit. The file has its
-name when it is whole. Until then, and if the export fails, .part is behind the name.`,
+name when it is whole. Until then, and if the export fails, .part is behind the name.
+Letters of a store that are archived, or ready to be published, are written if --state
+selects them. Export says how many it has left out.`,
 		Example: `  rehop dlq export orders.dlq --file letters.jsonl
   rehop dlq export --store letters.db --cause exhausted | jq .error`,
 		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: a.queueNames,
@@ -40,9 +42,16 @@ name when it is whole. Until then, and if the export fails, .part is behind the 
 				}
 				out, keep = opened, opened.keep
 			}
-			n, err := source.Export(c.Context(), f.read(), limit, out, a.by())
+			which := f.read()
+			n, err := source.Export(c.Context(), which, limit, out, a.by())
 			fmt.Fprintf(a.err, "%s written\n", letterCount(n))
-			if err = errors.Join(err, keep(err)); errors.Is(err, desk.ErrNotWhole) {
+			err = errors.Join(err, keep(err))
+			if err == nil && !source.About().Live && limit == 0 {
+				var list desk.List
+				list, err = source.List(c.Context(), which, desk.Page{Limit: 1})
+				a.aside(list.Seen)
+			}
+			if errors.Is(err, desk.ErrNotWhole) {
 				return &exit{exitPartly, err}
 			}
 			return cmp.Or(err, noneOf(n, "letter", ""))

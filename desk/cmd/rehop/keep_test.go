@@ -21,6 +21,9 @@ func TestCollectedLettersAreKeptForLater(t *testing.T) {
 		{"and leave the lists", "list --message-id m-1", exitNothing, "no letter matched"},
 		{"parked ones are released", "release --state parked --why mended", exitDone, "released: 3 letters\n"},
 		{"and are ready for a forwarder", "list --state ready", exitDone, "m-0"},
+		{"an export says which letters it leaves out", "export", exitDone, "2 letters written\nleft out: 1 archived, 3 ready; for letters of all states: --state held,parked,archived,ready\n"},
+		{"and so does a list", "list --message-id m-1", exitNothing, "left out: 1 archived; "},
+		{"with their states it leaves out none", "export --state held,parked,archived,ready", exitDone, "6 letters written\n"},
 		{"without a filter nothing is done", "release", exitUsage, "which letters? Give a filter"},
 		{"a queue keeps nothing", "park orders.dlq --error stock", exitUsage, "type rehop dlq park --store STORE: 1 argument was given"},
 	} {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/store"
 )
 
 // table prints rows under headings.
@@ -214,8 +215,9 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 			Seen    int          `json:"seen"`
 			Total   int          `json:"total"`
 			Bound   string       `json:"bound,omitzero"`
+			Aside   string       `json:"aside,omitzero"`
 			Next    int64        `json:"next,omitzero"`
-		}{[]letterJSON{}, list.Matched, list.More, list.Seen.Seen, list.Total, list.Bound, list.Next}
+		}{[]letterJSON{}, list.Matched, list.More, list.Seen.Seen, list.Total, list.Bound, list.Aside, list.Next}
 		for _, l := range list.Letters {
 			out.Letters = append(out.Letters, forPrograms(l, false))
 		}
@@ -277,8 +279,19 @@ func (a *app) bound(s desk.Seen, shown, matched int) {
 	if s.Bound != "" {
 		fmt.Fprintf(a.err, "about %s\n", s.Bound)
 	}
+	a.aside(s)
 	if s.Bytes > 0 && s.Seen < s.Total { // of a queue
 		fmt.Fprintln(a.err, "a store has no such bound: rehop dlq collect takes the letters out of the queue into one")
+	}
+}
+
+// everyState is the value of --state for all letters of a store.
+var everyState = strings.Join([]string{string(store.Held), string(store.Parked), string(store.Archived), string(store.Ready)}, ",")
+
+// aside says which letters of a store are left out because they do not wait for a person.
+func (a *app) aside(s desk.Seen) {
+	if s.Aside != "" {
+		fmt.Fprintf(a.err, "left out: %s; for letters of all states: --state %s\n", s.Aside, everyState)
 	}
 }
 
