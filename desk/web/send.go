@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ type sendData struct {
 	Look    string // the time of List
 	Buttons []button
 	Targets desk.Targets
-	Others  int // letters of Targets that have other targets than the first maxTargets
+	Rare    bool // the targets are many, and those of the fewest letters come first
 	Redrive string
 	One     *desk.Letter
 	Deed    deed
@@ -88,8 +89,9 @@ func buttonsOf(d deed, about desk.About, f desk.Filter, list desk.List) []button
 	return []button{{"these", list.Matched, d.Verb + " these " + number(list.Matched)}, atMost}
 }
 
-// maxTargets is how many targets are named.
-const maxTargets = 20
+// fewTargets is how many targets are seen at a glance, those of the most letters first. All are named: of more, a
+// forged one would be the last.
+const fewTargets = 20
 
 // askSend shows which letters are meant and asks how to send them.
 func (h *Handler) askSend(r *request) error {
@@ -117,10 +119,8 @@ func (h *Handler) askSend(r *request) error {
 	case desk.Drop:
 		d.Copy = h.cfg.Journal.DroppedTo(d.Redrive)
 	}
-	for len(d.Targets.Targets) > maxTargets {
-		last := len(d.Targets.Targets) - 1
-		d.Others += d.Targets.Targets[last].Count
-		d.Targets.Targets = d.Targets.Targets[:last]
+	if d.Rare = len(d.Targets.Targets) > fewTargets; d.Rare {
+		slices.Reverse(d.Targets.Targets)
 	}
 	d.Head = "letters"
 	if n, exact := list.Most(); exact {

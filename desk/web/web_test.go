@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -1052,8 +1053,26 @@ func TestAFormCountsEveryTarget(t *testing.T) {
 		l := letter(41)
 		l.Queue = "queue-41"
 		r.store.letters = append(r.store.letters, l)
-		r.has(r.get("/send?store=store+letters.db"), 200, "<b>1 letter</b> to others")
+		page := r.get("/send?store=store+letters.db")
+		r.has(page, 200, "21 targets", "queue-23</span>", "queue-40</span>", "queue-41</span>")
+		if text := page.Body.String(); strings.Index(text, "queue payments") > strings.Index(text, "queue orders") {
+			t.Error("a target of one letter is behind that of many")
+		}
 	})
+}
+
+// A person reads first where letters go.
+func TestTheTargetsAreTheLargestTextOfTheirForm(t *testing.T) {
+	css, err := static.ReadFile("static/desk.css")
+	must(t, err)
+	sizes := map[string]float64{}
+	for _, m := range regexp.MustCompile(`(?m)^(\S+) \{[^}]*font-size: ([0-9.]+)rem`).FindAllStringSubmatch(string(css), -1) {
+		sizes[m[1]], err = strconv.ParseFloat(m[2], 64)
+		must(t, err)
+	}
+	if sizes[".targets"] <= sizes["h1"] || sizes["h1"] == 0 {
+		t.Errorf("targets have %g rem, and headings %g", sizes[".targets"], sizes["h1"])
+	}
 }
 
 // A tick and a green pill are for a broker that has answered just now.
