@@ -369,6 +369,15 @@ func (p Progress) Resumable() bool {
 	return p.Ended() && (p.State != Done || p.Failed > 0 || p.MaybeSent > 0)
 }
 
+// Reason returns Error for people: as the last error if several letters failed, because each of them may have failed
+// for another reason.
+func (p Progress) Reason() string {
+	if p.Error != "" && p.Failed > 1 {
+		return "last error: " + p.Error
+	}
+	return p.Error
+}
+
 // String returns the progress in a line.
 func (p Progress) String() string {
 	of := ""
@@ -391,11 +400,12 @@ func (p Progress) String() string {
 	if p.MaybeDuplicate > 0 {
 		text += fmt.Sprintf(", %d perhaps twice", p.MaybeDuplicate)
 	}
-	switch {
-	case p.Error != "" && p.Failed > 1: // each may have failed for another reason
-		text += "; last error: " + p.Error
-	case p.Error != "":
-		text += ": " + p.Error
+	switch reason := p.Reason(); {
+	case reason == "":
+	case reason != p.Error:
+		text += "; " + reason
+	default:
+		text += ": " + reason
 	}
 	if p.Note != "" {
 		text += "; " + p.Note

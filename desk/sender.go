@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -201,6 +202,11 @@ type copying struct {
 
 func newCopying(name, from string, arrived func(*transfer)) (*copying, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		if err = syncFolder(filepath.Dir(name)); err != nil { // the file may be new
+			err = errors.Join(err, f.Close())
+		}
+	}
 	if err != nil {
 		return nil, rehop.WithClass(fmt.Errorf("desk: Redrive.CopyTo: %w", err), rehop.ClassConfiguration)
 	}

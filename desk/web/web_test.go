@@ -416,9 +416,11 @@ func TestNoRedriveWaitsForABrokerThatIsAway(t *testing.T) {
 func TestARedriveSaysWhoseItsErrorIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
-		for failed, text := range map[string]string{"1": ">nacked<", "2": ">Last error: nacked<"} {
-			r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","failed":`+failed+`,"error":"nacked"}}`+"\n")
-			r.has(r.get("/redrive?id=o-3"), 200, text)
+		for failed, text := range map[string]string{"1": ">nacked<", "2": ">last error: nacked<"} {
+			id := "o-" + failed
+			r.write("redrives/"+id+".jsonl", `{"redrive":{"id":"`+id+`","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","failed":`+failed+`,"error":"nacked"}}`+"\n")
+			r.has(r.get("/redrive?id="+id), 200, text)
+			r.has(r.get("/redrives"), 200, text)
 		}
 	})
 }
@@ -1419,5 +1421,39 @@ func TestErrorsOfThePageAreForPeople(t *testing.T) {
 		r.broker.mu.Unlock()
 		r.h.sampleOnce(t.Context(), map[string]time.Time{})
 		r.has(r.get("/"), 200, ">the API is mute<")
+	})
+}
+
+// A body that was JSON stays JSON. That a text reads as a number makes no JSON of it.
+func TestABodyOfJSONStaysJSON(t *testing.T) {
+	const anyJSON, text = "application/json", "text/plain"
+	for _, tt := range []struct {
+		contentType, was, is string
+		fails                bool
+	}{
+		{anyJSON, `{"a":1}`, `{"a":1`, true},
+		{"", `[1]`, `[1`, true},
+		{text, `{"a":1}`, `{"a":1`, true},
+		{anyJSON, `"paid"`, `"paid`, true},
+		{"Application/JSON; charset=utf-8", `42`, `4 2`, true},
+		{"application/vnd.shop+json", `null`, `nul`, true},
+		{anyJSON, `"paid"`, `{"state":"paid"}`, false},
+		{anyJSON, `paid`, `"paid`, false},
+		{anyJSON, ``, `paid`, false},
+		{text, `42`, `42nd`, false},
+		{"", `"paid"`, `"paid`, false},
+		{"", `true`, `yes`, false},
+	} {
+		if err := stillJSON([]byte(tt.was), []byte(tt.is), tt.contentType); (err != nil) != tt.fails {
+			t.Errorf("%q of %q to %q: %v", tt.was, tt.contentType, tt.is, err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.letters[0].Publishing.Body = []byte(`"paid"`)
+		form := url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`"paid`}, "content_type": {anyJSON}}
+		r.has(r.post("/edit", form), 400, "was JSON, and is none now: unexpected end")
+		form.Set("content_type", text)
+		r.has(r.post("/edit", form), 303)
 	})
 }

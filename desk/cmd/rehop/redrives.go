@@ -45,7 +45,7 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 				total, about := p.Total()
 				of := strings.TrimSpace(about + " " + strconv.Itoa(total))
 				rows = append(rows, []string{p.Redrive.ID, string(p.State), string(p.Redrive.Action), strconv.Itoa(p.Done), of, strconv.Itoa(p.Failed), ago(p.Redrive.Created),
-					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Which(), 40), orDash(a.short(said.Text(cmp.Or(p.Error, p.Note)), 40))})
+					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Which(), 40), orDash(a.short(said.Text(cmp.Or(p.Reason(), p.Note)), 40))})
 			}
 			table(a.out, []string{"REDRIVE", "STATE", "ACTION", "DONE", "OF", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "NOTE"}, rows)
 			return nil
