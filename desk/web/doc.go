@@ -29,8 +29,9 @@
 // allows no inline script or style. The page shows no URL of a broker.
 //
 // Pages of other sites get nothing: no form, no script, no image and no frame of theirs is
-// answered. A link on them opens the pages that only show something. A GET changes
-// nothing, keeps no queue open, and takes nobody's look away.
+// answered. A link on them opens the pages that only show something, and that of a letter by
+// a button, because the audit names whoever opens a letter. A GET changes nothing else,
+// keeps no queue open, and takes nobody's look away.
 //
 // What a browser asks for is bounded: 32 conditions and 8 KiB in an address, 64 KiB in a
 // form, 8 MiB in a form with an edited body, 16 MiB in a page, 16 pages that are made at a

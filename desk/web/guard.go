@@ -96,7 +96,8 @@ func User(r *http.Request) string { return loginOf(r).Who }
 // one every ten seconds. All addresses together get a hundred, and then one a second; an
 // address that was right within 12 hours does not wait for the others. Until then Guard
 // answers 429 with a Retry-After, also to what is right. It still serves browsers that
-// have logged in with the token. Of IPv6 a network of 64 bits counts as one address. Behind
+// have logged in with the token. Guesses by links on other sites are counted by themselves, so that
+// no such site uses up the guesses of a browser that visits it. Of IPv6 a network of 64 bits counts as one address. Behind
 // a proxy all clients have the address of the proxy, so one client can keep the others from
 // logging in: let the proxy bound guesses.
 //
@@ -127,6 +128,7 @@ type guard struct {
 
 	mu       sync.Mutex
 	guesses  guesses
+	visits   guesses // by links on other sites: such a site keeps nobody from a login
 	sessions sessions
 }
 
@@ -186,8 +188,12 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, as login) {
 
 // try notes an answer. It returns false if it has told the client to wait.
 func (g *guard) try(w http.ResponseWriter, r *http.Request, right bool) bool {
+	of := &g.guesses
+	if webguard.IsOfOtherSite(r) {
+		of = &g.visits
+	}
 	g.mu.Lock()
-	wait := g.guesses.try(guesserOf(r.RemoteAddr), right, time.Now())
+	wait := of.try(guesserOf(r.RemoteAddr), right, time.Now())
 	g.mu.Unlock()
 	if wait == 0 {
 		return true

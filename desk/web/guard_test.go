@@ -275,6 +275,34 @@ func TestGuessesAreAnsweredTenTimes(t *testing.T) {
 	}
 }
 
+// A page that sends a browser here with wrong tokens keeps nobody from a login, and guesses no more often than others.
+func TestAnotherSiteUsesUpNoGuesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := guarded(t, Access{Token: token, User: "ada", Password: "lovelace-1815"})
+		visit := func(change func(*http.Request)) int {
+			return answer(h, func(r *http.Request) {
+				r.Header.Set("Sec-Fetch-Site", "cross-site")
+				r.Header.Set("Sec-Fetch-Mode", "navigate")
+				r.Header.Set("Sec-Fetch-Dest", "document")
+				change(r)
+			}).Code
+		}
+		if code := visit(func(r *http.Request) { r.URL.RawQuery = "token=" + token }); code != 303 {
+			t.Errorf("a link with the token: %d", code)
+		}
+		for range guessBurst / 2 {
+			visit(func(r *http.Request) { r.URL.RawQuery = "token=wrong" })
+			visit(func(r *http.Request) { r.SetBasicAuth("ada", "wrong") })
+		}
+		if code := visit(func(r *http.Request) { r.URL.RawQuery = "token=" + token }); code != 429 {
+			t.Errorf("the eleventh link: %d", code)
+		}
+		if w := answer(h, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }); w.Code != 200 {
+			t.Errorf("a login: %d", w.Code)
+		}
+	})
+}
+
 func TestTheSessionsAreBounded(t *testing.T) {
 	var s sessions
 	now := time.Now()

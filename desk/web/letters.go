@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/internal/webguard"
 )
 
 type lettersData struct {
@@ -260,6 +261,9 @@ type letterData struct {
 }
 
 func (h *Handler) letter(r *request) error {
+	if webguard.IsOfOtherSite(r.r) {
+		return errVisit
+	}
 	source, p, l, err := r.letter()
 	if err != nil {
 		return err

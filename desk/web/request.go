@@ -53,6 +53,7 @@ var (
 	errNoVersion = errors.New("this desk has not connected to the broker yet, whose version decides what is planned")
 	errReadOnly  = errors.New("this desk is read-only")
 	errForm      = errors.New("the form is not valid")
+	errVisit     = errors.New("a link on another site leads to a letter")
 	errEdited    = errors.New("nothing was done: since the form was opened this letter was edited")
 )
 
@@ -189,17 +190,20 @@ func (r *request) fail(err error) {
 		p.Status, p.Text = http.StatusConflict, "Nothing was done: since this page was shown, somebody has looked again, or a redrive has ended, and other letters may be meant."
 		p.Look = address(strings.TrimPrefix(r.r.URL.Path, "/"), p.Place, onlyFilter(r.form))
 	}
+	if errors.Is(err, errVisit) {
+		p.Open = strings.TrimPrefix(r.r.URL.Path, "/") + "?" + r.r.URL.RawQuery
+	}
 	var held heldError
 	if errors.As(err, &held) {
 		p.Held = cmp.Or(r.form.Get("id"), r.form.Get("redrive"))
+	}
+	if busy, is := errors.AsType[*busyError](err); is {
+		p.Held = busy.redrive
 	}
 	if p.Status >= 500 {
 		r.h.cfg.Logger.Warn("web: a page could not be shown", "path", r.r.URL.Path, "error", err)
 	}
 	if err := r.showStatus(p.Status, "problem", view{Title: p.Head, Data: p}); err != nil {
-	if busy, is := errors.AsType[*busyError](err); is {
-		p.Held = busy.redrive
-	}
 		http.Error(r.w, "the page could not be made", http.StatusInternalServerError)
 	}
 }
@@ -214,11 +218,11 @@ type heldError interface {
 func problemOf(err error) problem {
 	var refused *desk.RefusedError
 	var held heldError
+	var waits *busyError
 	var large *http.MaxBytesError
 	var broker *amqp.Error
 	var blocked *connection.BlockedError
 	var dial *net.OpError // of a connection that could not be made in time
-	var waits *busyError
 	switch {
 	case errors.Is(err, errNoPage):
 		return problem{Status: 404, Head: "There is no such page", Advice: "Begin at the overview."}
@@ -228,19 +232,21 @@ func problemOf(err error) problem {
 		return problem{Status: 503, Head: "The broker is not known yet", Text: err.Error(), Advice: "Try again when the state at the top has its version."}
 	case errors.Is(err, desk.ErrNoLetter):
 		return problem{Status: 404, Head: "This letter is not here any more", Text: err.Error(), Advice: "Somebody may have sent it back, or another consumer has it. Look again, or see the audit."}
+	case errors.Is(err, errVisit):
+		return problem{Status: 200, Head: "Open this letter?", Advice: "A link on another site leads here. The audit names whoever opens a letter."}
 	case errors.Is(err, desk.ErrNoRedrive):
 		return problem{Status: 404, Head: "There is no such redrive", Text: err.Error(), Advice: "The page of redrives lists those of this journal."}
 	case errors.As(err, &held):
 		who := cmp.Or(held.Holder(), "It has not said which one, and since when")
 		return problem{Status: 409, Head: "Another process works on this redrive", Text: who + ".", Advice: "Nothing was done here. The other process may wait for the broker, for letters or for its turn. Watch it, or stop it, and resume it here when it has ended."}
+	case errors.As(err, &waits):
+		return problem{Status: 409, Head: "A redrive is at this queue", Text: err.Error(), Advice: "Nothing was looked at: a look takes all letters, so it would wait for the end of the redrive. Watch it, or stop it, and look again when it has ended."}
 	case errors.Is(err, errEdited):
 		return problem{Status: 409, Head: "This letter is another one now", Text: err.Error(), Advice: "Open it again, and edit what it is now."}
 	case errors.Is(err, errReadOnly):
 		return problem{Status: 403, Head: "This desk is read-only", Text: "It was started with --read-only.", Advice: "Use the command rehop, or a desk that may change letters."}
 	case errors.As(err, &large) && large.Limit == maxEdit:
 		return problem{Status: 413, Head: "Too large", Text: fmt.Sprintf("This form may have %d MiB.", maxEdit>>20), Advice: "Change such a letter with rehop dlq edit --body FILE."}
-	case errors.As(err, &waits):
-		return problem{Status: 409, Head: "A redrive is at this queue", Text: err.Error(), Advice: "Nothing was looked at: a look takes all letters, so it would wait for the end of the redrive. Watch it, or stop it, and look again when it has ended."}
 	case errors.As(err, &large):
 		return problem{Status: 413, Head: "Too large", Text: fmt.Sprintf("This form may have %d KiB.", large.Limit>>10), Advice: "Go back, and write less."}
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -125,6 +125,24 @@ func TestOtherSitesGetNoPageButAVisit(t *testing.T) {
 	})
 }
 
+// Whoever opens a letter is in the audit, and no other site puts a person there.
+func TestAVisitShowsNoLetterByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		const page = "letter?id=id1&store=store+letters.db"
+		req := httptest.NewRequest(http.MethodGet, "/"+page, nil)
+		for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"} {
+			req.Header.Set(name, value)
+		}
+		w := r.ask(req)
+		r.has(w, 200, "Open this letter?", `href="letter?id=id1&amp;store=store&#43;letters.db"`)
+		if strings.Contains(w.Body.String(), "m-1") {
+			t.Error("the letter is shown")
+		}
+		r.has(r.get("/"+page), 200, "m-1")
+	})
+}
+
 // Looks are in memory for those who have looked. No GET takes them away.
 func TestAGETTakesNoLookAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

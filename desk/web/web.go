@@ -85,8 +85,8 @@ const (
 	askTimeout = 15 * time.Second
 )
 
-// openPages are the pages without an effect, which links on other sites lead to. From
-// formPages letters are changed.
+// openPages are the pages without an effect, which links on other sites lead to: that of a letter is
+// in the audit, so such a link leads to it by a button. From formPages letters are changed.
 var (
 	openPages = map[string]bool{"/": true, "/groups": true, "/letters": true, "/letter": true, "/search": true, "/redrives": true, "/redrive": true, "/audit": true, "/plan": true}
 	formPages = map[string]bool{"/send": true, "/edit": true, "/keep": true}
