@@ -72,14 +72,14 @@ type Handler struct {
 	plans    plans
 
 	requests chan struct{} // a place for each page that is being made
-	streams  chan struct{} // for each download
+	streams  chan struct{} // for each look and each download
 	large    chan struct{} // and for each form with an edited body that is being read
 }
 
 const (
 	// maxRequests bounds the pages that are made at a time, and so their memory.
 	maxRequests = 16
-	// maxStreams bounds the downloads that go on at a time.
+	// maxStreams bounds the looks and downloads that go on at a time, each of which may wait.
 	maxStreams = 100
 	// askTimeout bounds each question to a source, but a look.
 	askTimeout = 15 * time.Second
