@@ -197,7 +197,8 @@ func (r *request) fail(err error) {
 	if errors.As(err, &held) {
 		p.Held = cmp.Or(r.form.Get("id"), r.form.Get("redrive"))
 	}
-	if busy, is := errors.AsType[*busyError](err); is {
+	var busy *busyError
+	if errors.As(err, &busy) {
 		p.Held = busy.redrive
 	}
 	if p.Status >= 500 {
