@@ -232,7 +232,7 @@ licences:
 
 # What a program outside the tree gets: make release-check VERSION=v0.1.0-rc.1
 release-check:
-	go run ./release/check $(VERSION)
+	go run ./release/check -upgrade $(VERSION)
 
 # The go.mod and go.sum files and the API of the release commit.
 release-files:

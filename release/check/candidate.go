@@ -21,13 +21,13 @@ import (
 type candidate struct {
 	version string
 	scratch string
-	tree    string // the clone
+	tree    string // the clone of this version
 	proxy   string // in the layout of GOPROXY=file://
 	env     []string
 }
 
 func newCandidate(root, scratch, version string) (*candidate, error) {
-	c := &candidate{version: version, scratch: scratch, tree: filepath.Join(scratch, "tree"), proxy: filepath.Join(scratch, "proxy")}
+	c := &candidate{version: version, scratch: scratch, tree: filepath.Join(scratch, "tree", version), proxy: filepath.Join(scratch, "proxy")}
 	have, err := output(root, os.Environ(), "go", "env", "GOPROXY", "GOMODCACHE")
 	if err != nil {
 		return nil, err
@@ -219,7 +219,20 @@ func (c *candidate) put(m module.Module, revision string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(filepath.Dir(c.file(m, "")), "list"), []byte(c.version+"\n"), 0o644)
+	return list(filepath.Dir(c.file(m, "")))
+}
+
+// list writes the file that names the versions of a module in the proxy.
+func list(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.info"))
+	if err != nil {
+		return err
+	}
+	var versions strings.Builder
+	for _, name := range files {
+		fmt.Fprintln(&versions, strings.TrimSuffix(filepath.Base(name), ".info"))
+	}
+	return os.WriteFile(filepath.Join(dir, "list"), []byte(versions.String()), 0o644)
 }
 
 // testPublished builds and tests a module as its zip has it.

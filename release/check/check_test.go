@@ -2,9 +2,12 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/mod/semver"
 )
 
 const example = `# Changelog
@@ -41,6 +44,30 @@ func TestVersions(t *testing.T) {
 		if err := validate(version); (err == nil) != want {
 			t.Errorf("%s: %v", version, err)
 		}
+	}
+}
+
+func TestNext(t *testing.T) {
+	for version, want := range map[string]string{"v0.1.0-rc.1": "v0.1.0-rc.2", "v0.1.0-rc.9": "v0.1.0-rc.10", "v0.1.9": "v0.1.10", "v1.0.0-rc": "v1.0.0-rc.1"} {
+		if got, err := next(version); got != want || err != nil || semver.Compare(got, version) <= 0 {
+			t.Errorf("after %s comes %s, %v; want %s", version, got, err, want)
+		}
+	}
+}
+
+// TestList: the proxy names each version that it has, once.
+func TestList(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"v0.1.0-rc.1.info", "v0.1.0-rc.1.zip", "v0.1.0-rc.2.info", "v0.1.0-rc.2.mod", "list"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := list(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "list")); err != nil || string(got) != "v0.1.0-rc.1\nv0.1.0-rc.2\n" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
