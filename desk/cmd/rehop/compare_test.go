@@ -332,12 +332,4 @@ func TestAChangeIsTold(t *testing.T) {
 	if !c.isNone() || slices.Contains(strings.Fields(s.out), "null") {
 		t.Errorf("%s", s.out)
 	}
-	page, err := os.ReadFile("../../../docs/review.md")
-	must(t, err)
-	former, current := plain, as(topology.EngineRepublish)
-	former.Waits, current.Waits = delay.Schedule{time.Minute, 5 * time.Minute}, delay.Schedule{2 * time.Minute, 5 * time.Minute}
-	s.run(exitPartly, "topology", "compare", write(former), write(current), "--broker", "4.3")
-	if !strings.Contains(string(page), "\n"+s.out+"```") {
-		t.Errorf("the page has another answer than\n%s", s.out)
-	}
 }

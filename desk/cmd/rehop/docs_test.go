@@ -1,12 +1,17 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/markdown"
+	"github.com/rehop/rehop/topology"
 )
 
 // Every command line of rehop in the pages, in blocks and in prose, is one that the parser takes.
@@ -49,6 +54,26 @@ func TestCommandsOfThePages(t *testing.T) {
 	}
 	if checked < 10 {
 		t.Errorf("%d commands were found, want all", checked)
+	}
+}
+
+// The comparison that the page of reviews shows is the one that the command prints.
+func TestComparisonOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/review.md")
+	must(t, err)
+	s := open(t)
+	write := func(name string, waits delay.Schedule, engine topology.Engine) string {
+		text, err := topology.MarshalSpecs(topology.WorkQueue{Name: "orders", Waits: waits, Engine: engine})
+		must(t, err)
+		path := filepath.Join(s.TempDir(), name)
+		must(t, os.WriteFile(path, text, 0o600))
+		return path
+	}
+	former := write("former.json", delay.Schedule{time.Minute, 5 * time.Minute}, "")
+	current := write("current.json", delay.Schedule{2 * time.Minute, 5 * time.Minute}, topology.EngineRepublish)
+	s.run(exitPartly, "topology", "compare", former, current, "--broker", "4.3")
+	if !strings.Contains(string(page), "\n"+s.out+"```") {
+		t.Errorf("the page has another answer than\n%s", s.out)
 	}
 }
 
