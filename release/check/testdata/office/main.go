@@ -241,7 +241,7 @@ func until(what string, done func() (bool, error)) error {
 }
 
 func try(ctx context.Context, oldPrograms, newPrograms, folder string) error {
-	const dead, late, more = 6, 20, 50
+	const dead, late, more = 10, 20, 50
 	conn, err := connect(ctx)
 	if err != nil {
 		return err
@@ -368,11 +368,11 @@ func try(ctx context.Context, oldPrograms, newPrograms, folder string) error {
 		err = json.Unmarshal(out, &begun)
 	}
 	if err != nil || len(begun) != 1 {
-		return fmt.Errorf("the journal has %d redrives, want 1: %w\n%s", len(begun), err, out)
+		return fmt.Errorf("the journal has %d redrives, want 1: %v\n%s", len(begun), err, out)
 	}
 	list, err := rehop(newPrograms, "dlq", "list", "--store", letters, "--output", "json").CombinedOutput()
 	if err != nil || strings.Count(string(list), `"no such customer"`) < held {
-		return fmt.Errorf("the new command lists other letters than the %d that are held: %w\n%s", held, err, list)
+		return fmt.Errorf("the new command lists other letters than the %d that are held: %v\n%s", held, err, list)
 	}
 	if out, err := rehop(newPrograms, "redrives", "resume", begun[0].Redrive.ID).CombinedOutput(); err != nil {
 		return fmt.Errorf("the new command cannot resume %s: %w\n%s", begun[0].Redrive.ID, err, out)
