@@ -31,7 +31,7 @@ import (
 
 func main() {
 	commit := flag.Bool("commit", false, "edit the go.mod and go.sum files of the repository for the release commit")
-	upgrade := flag.Bool("upgrade", false, "replace a service by the next candidate while it works, on a broker in a container")
+	upgrade := flag.Bool("upgrade", false, "publish the next candidate too, and replace a service by it while it works, on a broker in a container")
 	keep := flag.Bool("keep", false, "keep the scratch directory")
 	flag.Parse()
 	if flag.NArg() != 1 {
