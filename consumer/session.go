@@ -332,10 +332,10 @@ func (s *session) end(consumed bool) {
 }
 
 // askAtTheEnd has the queue answer after all that it was told. A visit may take a message,
-// which would not come back into its place. Where messages must come in order, the end of
-// the consumer is answered as well, but where there is a single active consumer, it hands
-// the queue over to another process. If that is not known, nothing is asked: acks that a
-// broker takes longer for bring their messages back.
+// which would not come back into its place, but where there is a single active consumer. Where messages
+// must come in order, one more consumer is answered, and takes nothing out of its place. If nobody knows
+// whether there is a single active consumer, nothing is asked: acks that a broker takes longer for bring
+// their messages back.
 func (s *session) askAtTheEnd(ctx context.Context) error {
 	found := s.terms.route
 	switch {
@@ -343,7 +343,7 @@ func (s *session) askAtTheEnd(ctx context.Context) error {
 		_, err := ask.Visit(ctx, s.channel, s.run.queue, s.intake.Tag()+"-end")
 		return err
 	case found.Kind == route.Letters, found.Kind == route.Work && !found.Existing:
-		return s.intake.Cancel(ctx)
+		return s.intake.Reach(ctx)
 	}
 	pause.For(ctx, durations.AcksArrive)
 	return nil

@@ -24,6 +24,7 @@ var serviceRules = []matrix.Rule{
 	{Name: "snooze: comes back unspent, not early"},
 	{Name: "keys: one at a time, in the order of the queue", Except: matrix.OncePerEngine},
 	{Name: "keys: handled in order and once where they wait for long", Except: asksForTimeout},
+	{Name: "keys: in the order of the queue through stops"},
 	{Name: "keys: in the order of a queue of others through stops"},
 	{Name: "keys: in order where many messages come to an idle queue"},
 	{Name: "keys: a held message keeps its place through stops"},
@@ -298,33 +299,46 @@ func TestKeysWhoseHandlersAreSlow(t *testing.T) {
 	}, "keys: handled in order and once where they wait for long")
 }
 
-// The consumer of a queue that others declared is stopped in the middle, after more acks
-// than a broker's channel passes on at once.
+func TestKeysThroughStops(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		e.keepsOrderThroughStops(w)
+	}, "keys: in the order of the queue through stops")
+}
+
 func TestKeysOfAQueueOfOthersThroughStops(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Existing = true })
 		e.rawQueue(w.Name, nil)
 		e.declare(w)
-		j := newJournal(func(context.Context, *consumer.Delivery) error {
-			<-time.After(5 * time.Millisecond)
-			return nil
-		})
-		const messages = 400
-		e.sendKeys(w.Name, messages, 1)
-		for stops := 1; stops <= 4; stops++ {
-			c := e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
-			e.until("some are done", func() bool { return j.done() >= min(stops*100-50, messages) })
-			e.halt(c)
-		}
-		e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
-		e.until("all are done", func() bool { return j.done() >= messages })
-		for i, run := range j.of("") {
-			if run.ID != fmt.Sprintf("%s-%03d", e.prefix, i) {
-				e.Fatalf("run %d is of message %q, want the order of the queue", i, run.ID)
-			}
-		}
-		e.atRest(w, 0)
+		e.keepsOrderThroughStops(w)
 	}, "keys: in the order of a queue of others through stops")
+}
+
+// keepsOrderThroughStops has the consumer stop in the middle, after more acks than a broker's channel
+// passes on at once. The broker sends a message for each ack meanwhile.
+func (e *env) keepsOrderThroughStops(w topology.WorkQueue) {
+	e.Helper()
+	j := newJournal(func(context.Context, *consumer.Delivery) error {
+		<-time.After(5 * time.Millisecond)
+		return nil
+	})
+	const messages = 400
+	e.sendKeys(w.Name, messages, 1)
+	for stops := 1; stops <= 4; stops++ {
+		c := e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
+		e.until("some are done", func() bool { return j.done() >= min(stops*100-50, messages) })
+		e.halt(c)
+	}
+	e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
+	e.until("all are done", func() bool { return j.done() >= messages })
+	for i, run := range j.of("") {
+		if run.ID != fmt.Sprintf("%s-%03d", e.prefix, i) {
+			e.Fatalf("run %d is of message %q, want the order of the queue", i, run.ID)
+		}
+	}
+	e.atRest(w, 0)
 }
 
 // The first of five messages of a key is held when the consumer is stopped.

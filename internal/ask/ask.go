@@ -49,6 +49,20 @@ func Visit(ctx context.Context, channel *connection.Session, queue, tag string) 
 	return took, nil
 }
 
+// Join starts a consumer that ends with the channel. It returns when a queue has done all that it was told on the
+// channel before. Unlike a visit it gives no message back, which would come again before those
+// of other consumers of the channel. The low priority leaves the messages to those, if they have room. At the end of
+// the channel all messages go back in order, if the tag sorts behind theirs (3.10).
+func Join(ctx context.Context, channel *connection.Session, queue, tag string) error {
+	return channel.Do(ctx, func(ch *amqp.Channel) error {
+		if err := ch.Qos(1, 0, false); err != nil {
+			return err
+		}
+		_, err := ch.Consume(queue, tag, false, false, false, false, amqp.Table{"x-priority": int32(visitPriority)})
+		return err
+	})
+}
+
 // Depth is what a broker answers to a look at a queue.
 type Depth struct {
 	Ready     int // messages that no consumer has

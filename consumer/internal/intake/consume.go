@@ -23,8 +23,7 @@ type consumer struct {
 // answer to this basic.qos shows that it has accepted the consume, so the consume needs no
 // answer of its own.
 func (s *Session) start(ctx context.Context, prefetch, next int) error {
-	s.consumers++
-	c := consumer{tag: fmt.Sprintf("rehop-%s-%06d-%d", s.Host, s.consumers, prefetch), prefetch: prefetch}
+	c := consumer{tag: s.nextTag(prefetch), prefetch: prefetch}
 	began := time.Now()
 	var deliveries <-chan amqp.Delivery // a call that is left may still write to it
 	err := s.Channel.Do(ctx, func(ch *amqp.Channel) (err error) {
@@ -46,6 +45,12 @@ func (s *Session) start(ctx context.Context, prefetch, next int) error {
 	s.Consumer.Do(&s.out) // before the hook, which may take its time
 	s.Consumer.Fetching(c.prefetch)
 	return nil
+}
+
+// nextTag returns the tag of one more consumer. It sorts behind those of the others.
+func (s *Session) nextTag(prefetch int) string {
+	s.consumers++
+	return fmt.Sprintf("rehop-%s-%06d-%d", s.Host, s.consumers, prefetch)
 }
 
 // setQos sets the prefetch of consumers that start from now on. It runs in a call of
@@ -109,9 +114,11 @@ func (s *Session) endFetching(take func(*hand.Session, *hand.Message, *hand.Out)
 	return nil
 }
 
-// Cancel cancels the consuming. The messages in hand stay, and are not handed out again
-// before the end of the channel.
-func (s *Session) Cancel(ctx context.Context) error { return s.cancel(ctx, s.tag) }
+// Reach returns when the queue has done all that it was told. All messages stay in hand until the end of
+// the channel.
+func (s *Session) Reach(ctx context.Context) error {
+	return ask.Join(ctx, s.Channel, s.Queue, s.nextTag(1))
+}
 
 func (s *Session) cancel(ctx context.Context, tag string) error {
 	return s.Channel.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(tag, false) })
