@@ -51,7 +51,7 @@ func TestALookIsNoCollector(t *testing.T) {
 				w.Errorf("%s: %+v, %v", when, q, err)
 			}
 		}
-		h, err := newHand(w.Context(), w.conn, "orders.dlq", false)
+		h, err := newHand(w.Context(), w.conn, "orders.dlq")
 		must(w.T, err)
 		must(w.T, h.step(w.Context(), 16))
 		counter, before, err := countOf(w.Context(), w.conn, "orders.dlq")

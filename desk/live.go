@@ -34,8 +34,7 @@ type LiveConfig struct {
 
 	// WindowBytes is about how many bytes of letters a source keeps of its last look. A
 	// look goes on to take letters that were handed back before, without keeping them, and
-	// has up to 64 letters more under way, however large they are. A redrive keeps the letters
-	// that it is about to send, and has up to 320 under way. Defaults to 64 MiB.
+	// has up to 64 letters more under way, however large they are. Defaults to 64 MiB.
 	WindowBytes int
 
 	// OnlyWhenAsked keeps questions from causing a look. Only Peek, Export, redrives and
@@ -161,19 +160,12 @@ func (l *Live) prepare(ctx context.Context) (queueFacts, *counter, amqp.Queue, e
 	return facts, counter, queue, nil
 }
 
-// tookBefore is how many letters the last look or redrive has handed back: the next one takes as many at least, so that their
-// order stays.
+// tookBefore is how many letters the last look has handed back: a redrive takes as many, so
+// that the order of those that it hands back stays.
 func (l *Live) tookBefore() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.took
-}
-
-// handsBack notes how many letters a redrive hands back of those that it has taken.
-func (l *Live) handsBack(n, taken int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.took = max(n, l.took-taken)
 }
 
 // windowOf is how many letters are taken of a queue with a delivery limit: always as

@@ -101,13 +101,7 @@ type liveRedrive struct {
 	consumers int // of the queue beside those of the turn
 	owner     owner
 	hand      *hand
-	steps     *taking
-	total     int                      // letters that the queue had
-	window    int                      // letters that may be in hand
-	seen      int                      // letters of the total that came
-	taking    bool                     // others of them may be the redrive's
-	load      int                      // bytes of pending, and of what is under way
-	held      map[uint64]amqp.Delivery // what is in hand, by tag; only of what has to be spared with its body
+	held      map[uint64]amqp.Delivery // what is to be handed back, by tag
 	pending   []*transfer
 	flying    int
 	acked     []string
@@ -124,7 +118,6 @@ type liveRedrive struct {
 
 	unjudged bool // letters of this turn were not looked at, because others had reached the limit
 	freed    bool // some of those others were not tried, and have left room
-	later    bool // letters of this turn were not looked at, because there were too many to send
 
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known

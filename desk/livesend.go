@@ -149,7 +149,6 @@ func (r *liveRedrive) land(p *transfer) error {
 	var e entry
 	for _, p := range transfers {
 		to := r.redrive.target(p.letter)
-		r.load -= p.weight
 		r.progress.LastID = p.letter.Publishing.MessageId
 		switch {
 		case p.err == nil:
@@ -173,7 +172,7 @@ func (r *liveRedrive) land(p *transfer) error {
 			if errors.Is(p.err, confirm.ErrUnconfirmed) {
 				r.book.past.open[p.key] = true
 			}
-			r.queueUp(p)
+			r.pending = append(r.pending, p)
 		default:
 			if errors.Is(p.err, confirm.ErrUnconfirmed) {
 				r.book.past.open[p.key] = true
@@ -236,7 +235,6 @@ func (r *liveRedrive) leaveUntried() {
 			return false
 		}
 		r.freed = true
-		r.load -= p.weight
 		if p.again {
 			r.stays(p)
 			return true
@@ -274,7 +272,7 @@ func (r *liveRedrive) passed(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
-	if q, err := r.counter.ask(ctx); err == nil && q.Consumers > r.ownConsumers() {
+	if q, err := r.counter.ask(ctx); err == nil && q.Consumers > r.hand.consumers {
 		r.warning = noted(r.warning, "the queue has other consumers: one of them may have taken the canary when it came back")
 	}
 }

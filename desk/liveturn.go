@@ -83,24 +83,21 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	limit, _ := facts.limit()
-	r.window = r.live.windowOf(limit) + 1 // room for the canary to come back
+	n := r.live.windowOf(limit) + 1 // room for the canary to come back
 	r.at("counted")
-	if err := r.book.write(entry{Taking: min(r.window, total)}); err != nil {
+	if err := r.book.write(entry{Taking: min(n, total)}); err != nil {
 		return false, err
 	}
-	r.hand, err = newHand(ctx, r.live.conn, r.live.queue, facts.resumes())
+	r.hand, err = take(ctx, r.live.conn, r.live.queue, n, r.live.tookBefore(), total, r.live.cfg.WindowBytes, facts.size)
 	if err != nil {
 		return false, err
 	}
-	r.hand.acking = true
-	r.steps = r.live.taking(facts, total)
-	r.total, r.seen, r.taking, r.load, r.later = total, 0, true, 0, false
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
 	r.unjudged, r.freed = false, false
 	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
 	r.counter, r.consumers, r.owner = counter, queue.Consumers, facts.owner
 	r.keys = map[string]keys{}
-	more, err = r.work(ctx, counter, limit)
+	more, err = r.work(ctx, counter, total)
 	return more, together(err, r.giveBack(ctx, limit))
 }
 
@@ -119,9 +116,6 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		}
 		delete(r.counted, p.identity) // it may have another turn; matched keeps it
 	}
-	if r.hand.session.Err() == nil {
-		errs = append(errs, r.takeLine(ctx, limit))
-	}
 	if err := r.hand.arrived(ctx); err != nil {
 		errs = append(errs, err)
 	} else if len(r.acked) > 0 {
@@ -134,9 +128,6 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		errs = append(errs, r.book.write(entry{Gone: r.acked}))
 	}
 	r.deleting = 0
-	if r.hand.session.Err() == nil {
-		r.live.handsBack(len(r.held), r.steps.taken)
-	}
 	if limit != unlimited && r.hand.session.Err() == nil {
 		var held []amqp.Delivery
 		for _, tag := range slices.Sorted(maps.Keys(r.held)) {
@@ -154,36 +145,9 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 	return together(append(errs, err)...)
 }
 
-// takeLine takes what is left of the line of letters that came back before. What is handed back comes behind it.
-func (r *liveRedrive) takeLine(ctx context.Context, limit int) error {
-	t := r.steps
-	t.total = r.total
-	// What is on its way to a consumer that ends goes behind that line, too.
-	if n := min(r.hand.due, t.total-t.taken); n > 0 && r.elsewhere == 0 {
-		short, err := r.hand.receive(ctx, r.counter, n, func(d amqp.Delivery) { r.keep(d, limit) })
-		if err != nil || short {
-			return err
-		}
-	}
-	t.rest(len(r.held))
-	for n := t.next(); n > 0 && len(r.held) > 0; n = t.next() {
-		if err := r.step(ctx, n); err != nil {
-			return err
-		}
-		short, err := r.hand.receive(ctx, r.counter, n, func(d amqp.Delivery) { r.keep(d, limit) })
-		if err != nil || short {
-			return err
-		}
-	}
-	if t.uncertain() && len(r.held) > 0 {
-		r.leave(noted(r.left, "letters that were handed back before may have changed places"))
-	}
-	return nil
-}
-
 // work handles deliveries until the letters that were in the queue have been seen and
 // those that are meant have been sent. more says that it ended before that.
-func (r *liveRedrive) work(ctx context.Context, counter *counter, limit int) (more bool, err error) {
+func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (more bool, err error) {
 	over := time.NewTimer(turnLength)
 	defer over.Stop()
 	quiet := time.NewTimer(idle)
@@ -192,16 +156,18 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, limit int) (mo
 	defer beat.Stop()
 	due := time.NewTimer(0)
 	defer due.Stop()
-	silences, timeUp := 0, false
+	seen, silences, taking, timeUp := 0, 0, true, false
+	for _, d := range r.hand.first {
+		if err := r.take(d, &seen, total, &taking); err != nil {
+			return false, err
+		}
+	}
 	for {
 		if !timeUp {
-			if err := r.goOn(ctx); err != nil {
-				return false, err
-			}
 			r.send(ctx)
 		}
-		if r.flying == 0 && (timeUp || !r.taking && len(r.pending) == 0 && r.canary.done()) {
-			return timeUp || r.later || r.unjudged && r.freed && !r.limitReached(), nil
+		if r.flying == 0 && (timeUp || !taking && len(r.pending) == 0 && r.canary.done()) {
+			return timeUp || r.unjudged && r.freed && !r.limitReached(), nil
 		}
 		if wait := r.wait(); wait > 0 {
 			due.Reset(wait)
@@ -213,7 +179,7 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, limit int) (mo
 			}
 			quiet.Reset(idle)
 			silences = 0
-			if err := r.take(d, limit); err != nil {
+			if err := r.take(d, &seen, total, &taking); err != nil {
 				return false, err
 			}
 		case p := <-r.arrivals:
@@ -223,20 +189,23 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, limit int) (mo
 		case <-due.C:
 		case <-quiet.C:
 			quiet.Reset(idle)
-			if !r.taking || r.hand.due == 0 {
+			if !taking {
 				continue
 			}
 			silences++
 			q, err := counter.ask(ctx)
-			switch own := r.ownConsumers(); {
+			switch {
 			case err != nil:
 				return false, err
-			case q.Messages == 0 && q.Consumers <= own && r.seen+r.cameBack() >= r.total:
-				r.taking = false
-			case q.Messages == 0 && (q.Consumers > own && silences >= othersSilences || silences >= maxSilences): // the rest does not come
-				r.taking = false
-				r.others = q.Consumers > own
-				r.elsewhere = max(r.total-r.seen-r.cameBack(), 0)
+			case q.Messages == 0 && q.Consumers <= r.hand.consumers && seen+r.cameBack() >= total:
+				taking = false
+			case q.Messages == 0 && (q.Consumers > r.hand.consumers && silences >= othersSilences || silences >= maxSilences): // the rest does not come
+				taking = false
+				r.others = q.Consumers > r.hand.consumers
+				r.elsewhere = max(total-seen-r.cameBack(), 0)
+			case len(r.held) >= r.hand.prefetch-1: // the broker sends no more
+				taking = false
+				r.leave(fmt.Sprintf("letters behind the first %d were not looked at: collect them", seen))
 			}
 		case <-beat.C:
 			if err := r.note(); err != nil {
@@ -252,79 +221,9 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, limit int) (mo
 	}
 }
 
-// goOn makes the broker send more letters when those that stay in hand leave too few to be sent. It begins no step while letters
-// are to be sent that are many or large, except for a canary, which comes back behind all others.
-func (r *liveRedrive) goOn(ctx context.Context) error {
-	for r.taking && r.hand.due == 0 {
-		t, busy := r.steps, len(r.pending)+r.flying
-		if busy > 0 && r.canary.over && (busy >= 2*r.live.inFlight || r.load >= t.bytes/stepShare) {
-			return nil
-		}
-		if t.n, t.total = r.total, r.total; !r.canary.over {
-			t.n, t.total = r.total+1, r.total+1
-		}
-		n := r.window - len(r.held)
-		if n > 0 {
-			n = min(n, t.next())
-		}
-		switch {
-		case n <= 0 && busy > 0: // an ack makes room
-			return nil
-		case n <= 0:
-			r.taking = false
-			if r.seen < r.total {
-				r.leave(fmt.Sprintf("letters behind the first %d were not looked at: collect them", r.seen))
-			}
-			return nil
-		}
-		if err := r.step(ctx, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// step makes the broker send n more letters.
-func (r *liveRedrive) step(ctx context.Context, n int) error {
-	if err := r.hand.step(ctx, n); err != nil {
-		return err
-	}
-	r.ownConsumers()
-	return nil
-}
-
-// ownConsumers returns how many consumers the broker counts for the redrive. A quorum queue counts one that was cancelled as
-// long as letters of it are in hand, and a classic queue does not: seen on 3.10, 4.0 and 4.3.
-func (r *liveRedrive) ownConsumers() int {
-	tags := map[string]bool{r.hand.tag: true}
-	if r.steps.line {
-		for _, d := range r.held {
-			tags[d.ConsumerTag] = true
-		}
-	}
-	r.hand.consumers = len(tags)
-	hands.set(r.hand)
-	return r.hand.consumers
-}
-
-// keep has a delivery in hand that is handed back.
-func (r *liveRedrive) keep(d amqp.Delivery, limit int) {
-	r.hand.got()
-	r.steps.pass(weightOf(d.Body, d.Headers), d.Redelivered)
-	r.hold(d, limit)
-}
-
-// hold has a delivery in hand, without its body if nobody needs that.
-func (r *liveRedrive) hold(d amqp.Delivery, limit int) {
-	if limit == unlimited || returned(d) < limit {
-		d = amqp.Delivery{DeliveryTag: d.DeliveryTag, ConsumerTag: d.ConsumerTag}
-	}
-	r.held[d.DeliveryTag] = d
-}
-
 // take has a delivery in hand, and decides whether it is one of the redrive's letters.
-func (r *liveRedrive) take(d amqp.Delivery, limit int) error {
-	r.keep(d, limit)
+func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) error {
+	r.held[d.DeliveryTag] = d
 	letter := fromDelivery(d, r.live.queue, r.owner)
 	if r.redrive.Action == Send && letter.RedriveID == r.redrive.ID { // it has come back
 		if !r.canary.over {
@@ -338,26 +237,17 @@ func (r *liveRedrive) take(d amqp.Delivery, limit int) error {
 		}
 		return nil
 	}
-	if r.seen++; r.seen <= r.total && r.taking {
-		if !r.canary.over && r.load > r.steps.bytes { // which does not end before it has come back behind all others
-			r.later = true
-		} else if err := r.judge(letter, d.DeliveryTag); err != nil {
+	if *seen++; *seen <= total && *taking {
+		if err := r.judge(letter, d.DeliveryTag); err != nil {
 			return err
 		}
 	}
-	if r.seen >= r.total {
-		r.taking = false
-	} else if r.taking && r.enough() {
-		r.taking, r.unjudged = false, true
+	if *seen >= total {
+		*taking = false
+	} else if *taking && r.enough() {
+		*taking, r.unjudged = false, true
 	}
 	return nil
-}
-
-// queueUp has a letter sent.
-func (r *liveRedrive) queueUp(p *transfer) {
-	p.weight = weightOf(p.letter.Publishing.Body, p.letter.Publishing.Headers)
-	r.load += p.weight
-	r.pending = append(r.pending, p)
 }
 
 // cameBack returns how many letters, at least, an earlier turn sent and are letters again. One
@@ -399,7 +289,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 			r.unjudged = true
 			r.stays(one)
 		default:
-			r.queueUp(one)
+			r.pending = append(r.pending, one)
 		}
 		return nil
 	}
@@ -434,7 +324,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		return nil
 	}
 	r.counted[identity] = true
-	r.queueUp(&transfer{letter: l, key: key, identity: identity, tag: tag})
+	r.pending = append(r.pending, &transfer{letter: l, key: key, identity: identity, tag: tag})
 	return nil
 }
 
@@ -559,7 +449,7 @@ func maybeSentNote(maybeSent map[string]string) string {
 }
 
 func (r *liveRedrive) ack(key string, tag uint64) error {
-	if err := r.hand.ack(tag, r.held[tag].ConsumerTag); err != nil {
+	if err := r.hand.ack(tag); err != nil {
 		return fmt.Errorf("desk: queue %q: %w: %w", r.live.queue, connection.ErrSessionLost, err)
 	}
 	delete(r.held, tag)

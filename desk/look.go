@@ -38,8 +38,8 @@ const (
 	lineShare = 4
 )
 
-// taking says how many letters a look or a redrive takes, and how many a look keeps. It is pure: letters go in by
-// add or pass, and next says how many more to take.
+// taking says how many letters a look takes and keeps. It is pure: letters go in by add,
+// and next says how many more to take.
 type taking struct {
 	n     int  // letters to take
 	total int  // letters in the queue
@@ -58,17 +58,12 @@ type taking struct {
 	extra   int  // letters of the last step that was for the line
 }
 
-// pass notes a letter.
-func (t *taking) pass(bytes int, cameBack bool) {
+// add notes a letter, and reports whether the look keeps it.
+func (t *taking) add(bytes int, cameBack bool) (keep bool) {
 	t.taken++
 	t.passed += bytes
 	t.largest = max(t.largest, bytes)
 	t.fresh = t.fresh || !cameBack
-}
-
-// add notes a letter, and reports whether the look keeps it.
-func (t *taking) add(bytes int, cameBack bool) (keep bool) {
-	t.pass(bytes, cameBack)
 	if t.kept > 0 && t.weight+bytes > t.bytes || t.taken > t.n {
 		t.full = true
 	}
@@ -112,13 +107,6 @@ func (t *taking) next() int {
 		most = min(most, max(t.bytes/stepShare/largest, 1))
 	}
 	return min(left, most)
-}
-
-// rest makes next take what is left of the line alone. held letters are in hand, the others have left the queue.
-func (t *taking) rest(held int) {
-	left := t.taken - held
-	t.taken, t.total, t.known = held, t.total-left, max(t.known-left, 0)
-	t.full, t.passed = true, 0
 }
 
 // uncertain reports whether letters behind those that were taken may have come back before
@@ -239,8 +227,7 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 	seen, took := &look{seen: Seen{At: time.Now().UTC(), Total: queue.Messages}}, 0
 	if queue.Messages > 0 {
 		limit, _ := facts.limit()
-		t := l.taking(facts, queue.Messages)
-		t.n = min(l.windowOf(limit), queue.Messages)
+		t := &taking{n: min(l.windowOf(limit), queue.Messages), total: queue.Messages, bytes: l.cfg.WindowBytes, line: facts.queueType == string(topology.Quorum), known: l.tookBefore(), largest: facts.size}
 		if err := l.takeAndHandBack(ctx, counter, facts, queue, t, seen); err != nil {
 			return nil, err
 		}
@@ -266,7 +253,7 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 // takeAndHandBack takes letters from the head of the queue, and hands all of them back.
 func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queueFacts, before amqp.Queue, t *taking, seen *look) (err error) {
 	limit, _ := facts.limit()
-	h, err := newHand(ctx, l.conn, l.queue, facts.resumes())
+	h, err := l.handInSteps(ctx, facts, t)
 	if err != nil {
 		return err
 	}
@@ -284,7 +271,6 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 			return err
 		}
 		seen.short, err = h.receive(ctx, counter, n, func(d amqp.Delivery) {
-			h.got()
 			if t.add(weightOf(d.Body, d.Headers), d.Redelivered) {
 				letter := fromDelivery(d, l.queue, facts.owner)
 				letter.Place = int64(len(seen.letters) + 1)
@@ -310,18 +296,20 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 	return nil
 }
 
-// taking returns how the letters of a queue are taken, all of them.
-func (l *Live) taking(facts queueFacts, total int) *taking {
-	t := &taking{n: total, total: total, bytes: l.cfg.WindowBytes, line: facts.queueType == string(topology.Quorum), known: l.tookBefore(), largest: facts.size}
-	if t.line && !facts.resumes() {
+// handInSteps returns a hand that takes nothing until its first step.
+func (l *Live) handInSteps(ctx context.Context, facts queueFacts, t *taking) (*hand, error) {
+	h, err := newHand(ctx, l.conn, l.queue)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !t.line:
+	case facts.version.AtLeast(4, 0):
+		h.resumes = true
+	default:
 		t.steps = maxTagged
 	}
-	return t
-}
-
-// resumes reports whether a consumer of the queue may go on with a larger prefetch after it was cancelled.
-func (f queueFacts) resumes() bool {
-	return f.queueType == string(topology.Quorum) && f.version.AtLeast(4, 0)
+	return h, nil
 }
 
 // receive waits for the n letters of a step. short says that fewer have come.

@@ -243,6 +243,27 @@ func TestALookHasEndedWithItsConsumer(t *testing.T) {
 	}
 }
 
+func TestARedriveTakesAsManyAsTheLookBefore(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead(orders(40)...)
+		live, err := NewLive(w.conn, "orders.dlq", LiveConfig{Journal: w.journal, WindowBytes: 36_000})
+		must(w.T, err)
+		list, err := live.Peek(w.Context(), 100)
+		must(w.T, err)
+		if live.tookBefore() < list.Seen.Seen || list.Seen.Seen < 16 || list.Bound == "" {
+			w.Errorf("%d letters were taken, and %d seen: %q", live.tookBefore(), list.Seen.Seen, list.Bound)
+		}
+		for least, want := range map[int]int{live.tookBefore(): live.tookBefore(), 0: 3} {
+			h, err := take(w.Context(), w.conn, "orders.dlq", 100, least, 40, 36_000, 12_000) // as large as the API says by now
+			must(w.T, err)
+			if h.prefetch != want {
+				w.Errorf("%d letters are taken after %d, want %d", h.prefetch, least, want)
+			}
+			must(w.T, h.back())
+		}
+	})
+}
+
 func TestAnExportIsWholeOrNothing(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(30)...)

@@ -142,7 +142,6 @@ type transfer struct {
 	key      string // in the journal
 	identity string // under which the redrive counts it and its duplicates
 	tag      uint64
-	weight   int   // bytes
 	err      error // nil: it is in its next place
 	tries    int   // that had no answer
 	again    bool  // key is that of a letter that was sent, of which a person says that it is another one

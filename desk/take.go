@@ -35,15 +35,18 @@ import (
 //     larger prefetch that counts what it has in hand already. Its messages come back as
 //     those of one consumer. On 3.10 this ends the connection with 541. A classic queue
 //     gives it the whole prefetch again.
-//   - A message that is on its way to a consumer when that is cancelled comes back to the end
-//     of that line: of a redrive that had acked three messages two came back behind all others,
-//     on 3.10, 4.0 and 4.3. See hand.due.
 //   - Redelivered is set for a message that came back, and on 4.0 and later also for one that
 //     came back in the queue that it was dead-lettered from, at its first delivery here.
 //   - A quorum queue notices the end of a channel after the channel is closed. Until then, it
 //     gives the next consumer messages that arrived meanwhile, before the older ones. A
 //     consumer that began at the close-ok broke the order in 1 of 400 cases on 3.10, in 18
 //     on 4.0 and in 11 on 4.3. The queue counts the consumer until then: see counter.full.
+
+// Names of the consumers of a channel.
+const (
+	firstTag = "rehop-desk.1" // takes a few, to see how large they are
+	restTag  = "rehop-desk.2"
+)
 
 // idle is how long the next message of a queue is waited for.
 const idle = time.Second
@@ -53,53 +56,84 @@ type hand struct {
 	place      handPlace
 	queue      string
 	session    *connection.Session
+	first      []amqp.Delivery // taken already
 	deliveries <-chan amqp.Delivery
+	prefetch   int
 	consumers  int    // that the broker counts for it
 	tag        string // of the consumer that takes
 	steps      int
 	resumes    bool // the consumer of a step goes on in the next one
-	acking     bool // a consumer is cancelled with the next step: each ack would bring it a further message, in a place before that step's
-	inHand     int  // messages that came and were not acked
-	due        int  // messages that the broker may send before the next ack
 	acks       int
 }
 
-// step makes the broker send n more messages. None may be due: what is on its way to a consumer that is cancelled goes behind all
-// that came back before.
+// step makes the broker send n more messages. All of the steps before are in hand.
 func (h *hand) step(ctx context.Context, n int) (err error) {
-	if h.steps > 0 && (h.resumes || h.acking) {
+	h.steps++
+	h.prefetch += n
+	prefetch := n
+	if h.resumes && h.steps > 1 {
 		if err := h.session.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(h.tag, false) }); err != nil {
 			return fmt.Errorf("desk: queue %q: %w", h.queue, err)
 		}
-	}
-	prefetch := n
-	if h.resumes && h.steps > 0 {
-		prefetch += h.inHand
+		prefetch = h.prefetch
 	} else {
 		h.consumers++
-		h.tag = fmt.Sprintf("rehop-desk.%03d", h.steps+1)
+		h.tag = fmt.Sprintf("rehop-desk.%03d", h.steps)
 	}
-	h.steps++
-	h.due = n
 	hands.set(h)
 	h.deliveries, err = h.consume(ctx, h.tag, prefetch)
 	return err
 }
 
-// got notes a message that came.
-func (h *hand) got() {
-	h.inHand++
-	h.due = max(h.due-1, 0)
-}
-
-// newHand returns a hand that takes nothing until its first step. resumes says that the consumer of a step may go on in the
-// next one. The caller calls back.
-func newHand(ctx context.Context, conn *connection.Conn, queue string, resumes bool) (*hand, error) {
+// newHand returns a hand that takes nothing yet. The caller calls back.
+func newHand(ctx context.Context, conn *connection.Conn, queue string) (*hand, error) {
 	session, err := conn.Session(ctx, connection.Consume)
 	if err != nil {
 		return nil, fmt.Errorf("desk: %w", err)
 	}
-	return &hand{place: handPlace{conn, queue}, queue: queue, session: session, resumes: resumes}, nil
+	return &hand{place: handPlace{conn, queue}, queue: queue, session: session}, nil
+}
+
+// take begins to take up to n messages of about bytes together, or least of them, of which
+// there are total. size is their mean size, 0 if it is not known. The caller calls back.
+func take(ctx context.Context, conn *connection.Conn, queue string, n, least, total, bytes, size int) (*hand, error) {
+	h, err := newHand(ctx, conn, queue)
+	if err != nil {
+		return nil, err
+	}
+	session := h.session
+	h.consumers = 1
+	hands.set(h)
+	var before, now amqp.Queue
+	if size == 0 {
+		if before, err = depthOf(ctx, session, queue); err == nil {
+			err = h.sample(ctx, min(n, total, sample))
+		}
+		if err == nil {
+			for _, d := range h.first {
+				size += len(d.Body)
+			}
+			size /= max(len(h.first), 1)
+		}
+	}
+	if err == nil {
+		rest := max(min(n, max(bytes/max(size, 1), least, 1))-len(h.first), 1)
+		h.prefetch = len(h.first) + rest
+		h.tag = restTag
+		h.deliveries, err = h.consume(ctx, h.tag, rest)
+	}
+	if err == nil && len(h.first) > 0 {
+		// A quorum queue counts the consumer of first, which was cancelled, as long as
+		// its messages are in hand; a classic queue does not: seen on 3.10, 4.0 and 4.3.
+		if now, err = depthOf(ctx, session, queue); now.Consumers-before.Consumers > 1 {
+			h.consumers = 2
+			hands.set(h)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.back())
+	}
+	return h, nil
 }
 
 func (h *hand) consume(ctx context.Context, tag string, prefetch int) (deliveries <-chan amqp.Delivery, err error) {
@@ -116,6 +150,38 @@ func (h *hand) consume(ctx context.Context, tag string, prefetch int) (deliverie
 	return deliveries, nil
 }
 
+// sample takes the first few messages with a consumer that then takes no more.
+func (h *hand) sample(ctx context.Context, n int) error {
+	deliveries, err := h.consume(ctx, firstTag, n)
+	if err != nil {
+		return err
+	}
+	quiet := time.NewTimer(idle)
+	defer quiet.Stop()
+	for waiting := true; waiting && len(h.first) < n; {
+		select {
+		case d, open := <-deliveries:
+			if !open {
+				return h.lost()
+			}
+			h.first = append(h.first, d)
+		case <-quiet.C:
+			waiting = false
+		case <-h.session.Done():
+			return h.lost()
+		case <-ctx.Done():
+			return pause.Ended(ctx)
+		}
+	}
+	if err := h.session.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(firstTag, false) }); err != nil {
+		return fmt.Errorf("desk: queue %q: %w", h.queue, err)
+	}
+	for d := range deliveries { // came before the cancel
+		h.first = append(h.first, d)
+	}
+	return nil
+}
+
 // lost is the error of a hand whose messages have gone back by themselves.
 func (h *hand) lost() error {
 	err := h.session.Err()
@@ -127,13 +193,9 @@ func (h *hand) lost() error {
 
 var errTakenAway = errors.New("the broker has cancelled the consumer")
 
-// ack takes a message, which a consumer has brought, out of the queue for good.
-func (h *hand) ack(tag uint64, consumer string) error {
+// ack takes a message out of the queue for good.
+func (h *hand) ack(tag uint64) error {
 	h.acks++
-	h.inHand--
-	if consumer == h.tag {
-		h.due++
-	}
 	return h.session.Channel().Ack(tag, false)
 }
 
@@ -282,7 +344,7 @@ func spare(ctx context.Context, h *hand, publisher *confirm.Publisher, limit int
 		if err := m.Wait(ctx); err != nil {
 			return fmt.Errorf("desk: queue %q: a letter at its delivery limit could not be moved to the end: %w", h.queue, err)
 		}
-		if err := h.ack(d.DeliveryTag, d.ConsumerTag); err != nil {
+		if err := h.ack(d.DeliveryTag); err != nil {
 			return err
 		}
 	}

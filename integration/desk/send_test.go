@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -82,67 +81,6 @@ func TestAFilterThatMatchesHalfLeavesTheOtherHalfAsItWas(t *testing.T) {
 			}
 		}
 		r.inOrder(r.queue, n, func(i int) bool { return i%2 == 1 })
-	})
-}
-
-// A redrive takes in steps, and all that looks of other processes have handed back, or the order changes.
-func TestARedriveAfterALookKeepsTheOrder(t *testing.T) {
-	onEach(t, func(r *room) {
-		const n = 900
-		r.fill(r.queue, n)
-		conn, err := connection.Open(r.Context(), connection.Config{URLs: []string{r.broker.AMQPURL()}}) // which tells no size
-		must(r.T, err)
-		defer conn.Close()
-		left := map[int]bool{}
-		for i := range n {
-			left[i] = true
-		}
-		for i, tt := range []struct {
-			redrive desk.Redrive
-			sends   func(i int) bool
-		}{
-			{desk.Redrive{All: true, Limit: 3}, func(i int) bool { return i < 3 }},
-			{desk.Redrive{Filter: desk.Filter{MessageIDs: []string{id(450)}}}, func(i int) bool { return i == 450 }},
-			{desk.Redrive{Filter: desk.Filter{MessageIDs: []string{"none"}}}, func(int) bool { return false }},
-			{desk.Redrive{Filter: desk.Filter{Error: "no stock"}, Limit: 100}, func(i int) bool { return i < 204 && i%2 == 0 }},
-			{desk.Redrive{Filter: desk.Filter{Error: "no stock"}}, func(i int) bool { return i%2 == 0 }},
-			{desk.Redrive{Filter: desk.Filter{Error: "no stock"}}, func(int) bool { return false }},
-		} {
-			other, err := desk.NewLive(r.conn, r.queue, desk.LiveConfig{Journal: r.journal, Window: 400})
-			must(r.T, err)
-			_, err = other.Peek(r.Context(), 1)
-			must(r.T, err)
-			live, err := desk.NewLive(conn, r.queue, desk.LiveConfig{Journal: r.journal, WindowBytes: 512 << 10})
-			must(r.T, err)
-			sent := 0
-			for i := range n {
-				if left[i] && tt.sends(i) {
-					sent++
-					delete(left, i)
-				}
-			}
-			tt.redrive.Action = desk.Send
-			p, err := live.Execute(r.Context(), tt.redrive, nil)
-			if err != nil || p.Done != sent {
-				r.Errorf("%d: %v: %+v, want %d sent", i, err, p, sent)
-			}
-			r.has(r.queue, len(left))
-			list, err := r.live().Peek(r.Context(), n) // all of them, so that the order stays
-			must(r.T, err)
-			var got, want []string
-			for _, l := range list.Letters {
-				got = append(got, l.Publishing.MessageId)
-			}
-			for i := range n {
-				if left[i] {
-					want = append(want, id(i))
-				}
-			}
-			if !slices.Equal(got, want) {
-				r.Fatalf("%d: %d letters, want %d; the first that differs: %s", i, len(got), len(want), firstDifference(got, want))
-			}
-		}
-		r.inOrder(r.queue, n, func(i int) bool { return left[i] })
 	})
 }
 
