@@ -45,7 +45,7 @@ const patience = 2 * time.Minute
 
 // A late order fails twice. The office is replaced while it is in its second wait.
 var (
-	orders   = topology.WorkQueue{Name: "office.orders", Waits: delay.Schedule{time.Second, 20 * time.Second}}
+	orders   = topology.WorkQueue{Name: "office.orders", Waits: delay.Schedule{time.Second, 30 * time.Second}}
 	receipts = topology.WorkQueue{Name: "office.receipts", Waits: delay.Schedule{time.Second}}
 )
 
@@ -317,8 +317,8 @@ func try(ctx context.Context, oldPrograms, newPrograms, folder string) error {
 	defer endStream()
 	streamed := make(chan error, 1)
 	ids := 0
-	go func() { // orders come all the time, one after the other, until after the replacement
-		for streaming.Err() == nil {
+	go func() { // orders come all the time, and no faster than a slow disk bills them, until after the replacement
+		for tick := time.NewTicker(20 * time.Millisecond); streaming.Err() == nil; <-tick.C {
 			if _, err := publisher.Publish(ctx, producer.Message{RoutingKey: orders.Name, ID: fmt.Sprint("order-", ids)}); err != nil {
 				streamed <- err
 				return
