@@ -403,7 +403,7 @@ func TestABrokerThatIsKilledLosesNothing(t *testing.T) {
 func killBroker(r *room) {
 	const n = 3000
 	r.fill(r.queue, n)
-	time.Sleep(15 * time.Second) //nolint:forbidigo // a broker that is killed wipes a younger quorum queue, and 3.10 a classic one
+	time.Sleep(15 * time.Second) //nolint:forbidigo // a broker that is killed wipes a younger quorum queue, and was seen to lose a classic one
 	live := r.live()
 	killed := make(chan struct{})
 	once := sync.OnceFunc(func() { close(killed) })

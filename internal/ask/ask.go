@@ -50,7 +50,7 @@ func Visit(ctx context.Context, channel *connection.Session, queue, tag string) 
 }
 
 // Join starts a consumer that ends with the channel. It returns when a queue has done all that it was told on the
-// channel before. Unlike a visit it gives no message back, which would come again before those
+// channel before. Unlike Visit it gives no message back: that message would come again before those
 // of other consumers of the channel. The low priority leaves the messages to those, if they have room. At the end of
 // the channel all messages go back in order, if the tag sorts behind theirs (3.10).
 func Join(ctx context.Context, channel *connection.Session, queue, tag string) error {
