@@ -266,24 +266,30 @@ func (c *storeSource) aside(ctx context.Context, f Filter, q store.Query, part b
 	for _, state := range []store.State{store.Archived, store.Ready} {
 		q.States = []store.State{state}
 		n, more, err := c.store.CountUpTo(counting, q, maxMatched)
-		text := fmt.Sprintf("%d %s", n, state)
-		switch {
-		case err != nil && (ctx.Err() != nil || counting.Err() == nil):
+		if err != nil && (ctx.Err() != nil || counting.Err() == nil) {
 			return "", fmt.Errorf("desk: %w", err)
-		case err != nil:
-			text = fmt.Sprintf("perhaps some %s", state)
-		case n == 0 && !more:
-			continue
-		case n == 0 || part && more:
-			text = fmt.Sprintf("perhaps some %s", state)
-		case more:
-			text = fmt.Sprintf("%d+ %s", n, state)
-		case part:
-			text = "perhaps some of " + text
 		}
-		found = append(found, text)
+		if text := leftOut(state, n, more, part, err != nil); text != "" {
+			found = append(found, text)
+		}
 	}
 	return strings.Join(found, ", "), nil
+}
+
+// leftOut says of n letters of a state that they are left out. more says that there may be others, part that not all of the n
+// need to fit, and unknown that nobody has counted.
+func leftOut(state store.State, n int, more, part, unknown bool) string {
+	switch {
+	case unknown, more && (n == 0 || part):
+		return fmt.Sprintf("perhaps some %s", state)
+	case n == 0:
+		return ""
+	case more:
+		return fmt.Sprintf("%d+ %s", n, state)
+	case part:
+		return fmt.Sprintf("perhaps some of %d %s", n, state)
+	}
+	return fmt.Sprintf("%d %s", n, state)
 }
 
 // List returns a page of letters.

@@ -119,3 +119,25 @@ func TestLettersInOtherStatesAreNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsLeftOutIsSaidAsItIsKnown(t *testing.T) {
+	for _, tt := range []struct {
+		rule                string
+		n                   int
+		more, part, unknown bool
+		want                string
+	}{
+		{"none", 0, false, false, false, ""},
+		{"none, of conditions that the database answers in part", 0, false, true, false, ""},
+		{"all are counted", 12, false, false, false, "12 archived"},
+		{"not all are counted", 12, true, false, false, "12+ archived"},
+		{"not all need to fit", 12, false, true, false, "perhaps some of 12 archived"},
+		{"not all need to fit, and not all are counted", 12, true, true, false, "perhaps some archived"},
+		{"none so far", 0, true, false, false, "perhaps some archived"},
+		{"nobody has counted", 0, false, false, true, "perhaps some archived"},
+	} {
+		if got := leftOut(store.Archived, tt.n, tt.more, tt.part, tt.unknown); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.rule, got, tt.want)
+		}
+	}
+}
