@@ -13,8 +13,11 @@
 // rabbitmqctl list_queues name messages. All shards and waits must have 0 messages for ten seconds,
 // because the broker counts those of a quorum queue every five.
 //
-// It ends with an account, and with an error if a bill is lost, handled twice without a kill, or handled
-// before an earlier one of its customer.
+// It ends with a table and an account, and with an error if a bill is lost, handled twice without a kill, or
+// handled before an earlier one of its customer. The table has a row for each stage: the customers that moved to
+// another shard at its beginning, for how long the publishers stopped, and the bills that the killed process had
+// in hand, which other processes began again. A stage ends when its shards are even again, and the last column
+// has how many shards each process has then. No process is at its limit: the rate is that of the publishers.
 package main
 
 import (
@@ -152,7 +155,7 @@ func run(ctx context.Context) error {
 	a := s.books.account()
 	fmt.Printf("\n%s%s", &table, a)
 	if err = errors.Join(err, a.fault()); err == nil {
-		fmt.Println("\nNo bill was lost or overtook an earlier one of its customer. docs/shards.md explains the columns.")
+		fmt.Println("\nNo bill was lost or overtook an earlier one of its customer. The comment at the top of examples/grow/main.go explains the columns.")
 	}
 	return err
 }
