@@ -1,5 +1,4 @@
-// Quickstart publishes an order and handles it: the first attempt fails, the
-// next one comes back from the broker after its wait.
+// Quickstart publishes an order and handles it: two attempts fail, and the third succeeds.
 package main
 
 import (
@@ -25,11 +24,8 @@ func main() {
 	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")}, Logger: slog.Default()})
 	check(err)
 
-	orders := topology.WorkQueue{
-		Name:     "quickstart.orders",
-		Bindings: []topology.Binding{{Exchange: "quickstart", RoutingKey: "order.#"}},
-		Waits:    delay.Fixed(2*time.Second, 4), // delay.Default() is 1m, 5m, 10m, 20m
-	}
+	waits := delay.Fixed(2*time.Second, 4) // delay.Default() is 1m, 5m, 10m, 20m
+	orders := topology.WorkQueue{Name: "quickstart.orders", Bindings: []topology.Binding{{Exchange: "quickstart", RoutingKey: "order.#"}}, Waits: waits}
 	check(topology.Declare(ctx, conn, topology.Exchange{Name: "quickstart"}, orders))
 
 	publisher, err := producer.New(conn, producer.Config{})
@@ -48,11 +44,9 @@ func main() {
 	}, consumer.Config{Concurrency: 16})
 	check(err)
 	check(worker.Run(ctx)) // until stop, or Ctrl-C
-	check(publisher.Close())
-	check(conn.Close())
+	check(errors.Join(publisher.Close(), conn.Close()))
 }
 
-// check ends the program at the first error.
 func check(err error) {
 	if err != nil {
 		log.Fatal(err)
