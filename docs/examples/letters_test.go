@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
@@ -22,7 +20,6 @@ import (
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // die makes dead letters of orders.
@@ -94,38 +91,6 @@ func TestCollect(t *testing.T) {
 		s.ready("orders", 3)
 		if len(groups) != 1 || groups[0].Count != 3 || report.Sent != 3 {
 			s.Errorf("%+v, %+v", groups, report)
-		}
-	})
-}
-
-func TestLookByHand(t *testing.T) {
-	inShop(t, "", func(s *shop) {
-		ctx, conn := s.ctx, s.conn
-		s.die(2)
-		n := 0
-		// begin look
-		session, err := conn.Session(ctx, connection.Consume)
-		check(err)
-		defer session.Close() // gives the letters back
-		for more := true; more && err == nil; {
-			err = session.Do(ctx, func(ch *amqp.Channel) error { // one call each: Do is limited by OperationTimeout
-				raw, ok, err := ch.Get(orders.DeadLetterQueue().Name, false)
-				if more = ok; ok {
-					n++ // hidden
-					history, _ := xdeath.Parse(raw.Headers)
-					why := history.Letter().Failure
-					fmt.Println(raw.MessageId, why.Cause, why.Error)
-				}
-				return err
-			})
-		}
-		check(err)
-		// end look
-		session.Close()
-		after(time.Second)
-		s.ready("orders.dlq", 2)
-		if n != 2 {
-			s.Errorf("%d letters were seen, want 2", n)
 		}
 	})
 }
