@@ -33,15 +33,13 @@ func TestDelays(t *testing.T) {
 		}
 		var seen []time.Duration
 		begin := time.Now()
-		// begin retryafter
 		worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
-			seen = append(seen, time.Since(begin).Truncate(time.Second)) // hidden
+			seen = append(seen, time.Since(begin).Truncate(time.Second))
 			if d.Attempt == 1 {
-				return consumer.RetryAfter(61*time.Second, errPaper) // 61 s on 4.0 and later; on 3.x the shortest wait of 61 s or more
+				return consumer.RetryAfter(61*time.Second, errPaper)
 			}
 			return nil
 		}, consumer.Config{})
-		// end retryafter
 		check(err)
 		s.run(worker)
 		after(time.Hour)
@@ -61,14 +59,14 @@ func TestPutAt(t *testing.T) {
 		// begin putat
 		m, err := producer.Message{Exchange: "shop", RoutingKey: "order.remind"}.JSON(order)
 		check(err)
-		id, err := outbox.PutAt(ctx, due, m)
+		id, err := outbox.PutAt(ctx, due, m) // a Forwarder publishes it when it is due
 		check(err)
-		plain, err := producer.New(conn, producer.Config{})
-		check(err)
-		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
-		check(err)
-		go forwarder.Run(ctx) // publishes what is due
-
+		plain, err := producer.New(conn, producer.Config{})                 // hidden
+		check(err)                                                          // hidden
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{}) // hidden
+		check(err)                                                          // hidden
+		go forwarder.Run(ctx)                                               // hidden
+		// the customer has paid
 		n, err := outbox.Cancel(ctx, id) // 1: it was cancelled, and is never published
 		// end putat
 		check(err)
