@@ -28,30 +28,25 @@ func meaning(ctx context.Context, answer *http.Response, err error) error {
 	case answer.StatusCode < 300:
 		return nil
 	}
-	err = fmt.Errorf("the service has answered %s", answer.Status)
-	switch code := answer.StatusCode; code {
+	code, err := answer.StatusCode, fmt.Errorf("the service has answered %s", answer.Status)
+	switch code {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return consumer.HoldFor(retryAfter(answer.Header.Get("Retry-After"), time.Now()), err) // later, and in the same place
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return consumer.Hold(err) // the service is away for all messages
-	default:
-		if code >= 400 && code < 500 {
-			return consumer.DeadLetter(err) // the same request will never succeed
-		}
-		return err // a failed attempt: this message may be the reason
 	}
+	if code >= 400 && code < 500 {
+		return consumer.DeadLetter(err) // the same request will never succeed
+	}
+	return err // a failed attempt: this message may be the reason
 }
 
-// retryAfter returns the time that a Retry-After asks for, in seconds or as a date; 0 if it
-// asks for none.
+// retryAfter returns the time that a Retry-After asks for, in seconds or as a date; 0 if it asks for none.
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
 	}
-	at, err := http.ParseTime(header)
-	if err != nil {
-		return 0
-	}
+	at, _ := http.ParseTime(header) // long ago if it is none
 	return max(at.Sub(now), 0)
 }
 

@@ -151,13 +151,12 @@ func TestUnavailable(t *testing.T) {
 		}
 		isAway := func(err error) bool { return errors.Is(err, errGateway) }
 		// begin unavailable
-		classify, err := consumer.Classify(
-			consumer.Rule{Match: isAway, Name: "gateway away", Then: consumer.Outcome{Action: consumer.ActionHold}}, // as consumer.Hold(err)
-		)
+		rule := consumer.Rule{Match: isAway, Name: "gateway away", Then: consumer.Outcome{Action: consumer.ActionHold}} // as consumer.Hold(err)
+		classify, err := consumer.Classify(rule)
 		check(err)
 		handler := consumer.Wrap(charge, classify)
-		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
 		// end unavailable
+		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
 		check(err)
 		for range 20 {
 			s.publish(producer.Message{})
