@@ -55,14 +55,12 @@ func TestFAQAttempt(t *testing.T) {
 			var seen []int
 			alert := func(d *consumer.Delivery) { seen = append(seen, d.Attempt) }
 			handle := func(context.Context, *consumer.Delivery) error { return errPaper }
-			// begin attempt
 			worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
 				if d.Attempt > 3 { // 1, 2, 3 on every version of the broker
 					alert(d)
 				}
 				return handle(ctx, d)
 			}, consumer.Config{})
-			// end attempt
 			check(err)
 			s.run(worker)
 			forged := amqp.Table{"x-death": []any{amqp.Table{"queue": "orders", "reason": "rejected", "count": int64(7)}}}
