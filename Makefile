@@ -218,7 +218,7 @@ lint:
 	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/growth ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./desk/... ./integration/desk/... ./release/... ./docs/...
 	go run ./release/api
 	go run ./release/licences
-	cd otel && go run ./internal/generate/cmd -check
+	cd otel && go run ./internal/table -check
 
 # The broker images, built from Debian packages where they are missing.
 images:

@@ -30,9 +30,9 @@
 // hooks: the rest of the SDK does not depend on it.
 //
 // Metrics and spans go to the global providers of go.opentelemetry.io/otel, or to the
-// ones in [Config]. The dashboard for Grafana in dashboards/ and the rules for
-// Prometheus in alerts/ are generated from the same list as the instruments. The page
-// [Observability] has the list and more examples.
+// ones in [Config]. The folder dashboards/ has a dashboard for Grafana, and alerts/ has
+// rules for Prometheus. The page [Observability] has the list of the metrics and more
+// examples.
 //
 // # One message, one trace
 //
@@ -63,7 +63,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-//go:generate go run ./internal/generate/cmd
+//go:generate go run ./internal/table
 
 // Config of a Telemetry. Its zero value is usable.
 type Config struct {

@@ -1,5 +1,6 @@
-// Package catalog lists the metrics of rehop. The instruments, the dashboard, the
-// alerts and the table in the docs are all made from this list.
+// Package catalog lists the metrics of rehop. The instruments and the table in the docs
+// are made from this list. The tests of package otel compare the dashboard and the alerts
+// with it.
 package catalog
 
 import "strings"
