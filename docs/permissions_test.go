@@ -61,7 +61,7 @@ func permissionRows(t *testing.T) (rows []topology.Permissions, programs []strin
 func TestPermissionsOfThePageAreTrue(t *testing.T) {
 	rows, programs := permissionRows(t)
 	for _, p := range pages(t) {
-		separator := map[string]string{"docs/broker.md": ", ", "docs/zh-CN/broker.md": "、"}[p.Path]
+		separator := map[string]string{"docs/permissions.md": ", ", "docs/zh-CN/permissions.md": "、"}[p.Path]
 		if separator == "" {
 			continue
 		}
@@ -118,7 +118,7 @@ func TestCommandOfThePageIsTrue(t *testing.T) {
 	}
 	p := plan.Permissions(topology.RoleDeclare, topology.RoleConsume)
 	want := fmt.Sprintf("rabbitmqctl set_permissions -p / shopper \\\n  '%s' \\\n  '%s' \\\n  '%s'\n", p.Configure, p.Write, p.Read)
-	for _, name := range []string{"docs/broker.md", "docs/zh-CN/broker.md"} {
+	for _, name := range []string{"docs/permissions.md", "docs/zh-CN/permissions.md"} {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// The tables of docs/broker.md and the conformance tests have the roles. These are the expressions.
+// The tables of docs/permissions.md and the conformance tests have the roles. These are the expressions.
 func TestPermissions(t *testing.T) {
 	const declare, consume, publish = topology.RoleDeclare, topology.RoleConsume, topology.RolePublish
 	work := func(name string) topology.WorkQueue {
