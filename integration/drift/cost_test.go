@@ -63,7 +63,8 @@ func (c *counter) Read(p []byte) (int, error) {
 func (c *counter) Close() error { return c.body.Close() }
 
 // Queues of others change neither the requests of Verify nor, but for the digits of a
-// number, the bytes of the answers.
+// number, the bytes of the answers. But the broker goes through all of them to filter them: with -foreign 10000 a look at
+// "orders" took 2.7 s on 4.3.6 and two busy cores, and 0.13 s without them.
 func TestOthersQueuesCostTheWireNothing(t *testing.T) {
 	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
 		v := newVhost(t, n, "cost")
