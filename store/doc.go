@@ -23,7 +23,7 @@
 //	go forwarder.Run(ctx)
 //
 // Package [github.com/rehop/rehop/desk] shows letters to a person. The pages [Outages],
-// [Once and outbox] and [Letters] have more examples.
+// [Once], [Outbox] and [Letters] have more examples.
 //
 // # The database
 //
@@ -115,6 +115,7 @@
 // takes.
 //
 // [Outages]: https://github.com/rehop/rehop/blob/main/docs/outages.md
-// [Once and outbox]: https://github.com/rehop/rehop/blob/main/docs/once.md
+// [Once]: https://github.com/rehop/rehop/blob/main/docs/once.md
+// [Outbox]: https://github.com/rehop/rehop/blob/main/docs/outbox.md
 // [Letters]: https://github.com/rehop/rehop/blob/main/docs/letters.md
 package store

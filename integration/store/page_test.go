@@ -33,7 +33,7 @@ func check(err error) {
 	}
 }
 
-// The web service of docs/once.md stores each order and its message once, while the broker is away too.
+// The web service of docs/outbox.md stores each order and its message once, while the broker is away too.
 func TestTheWebServiceOfThePage(t *testing.T) {
 	onOnly(t, store.PostgreSQL, func(t *testing.T, p place) { testTheWebServiceOfThePage(t, p.source) })
 }
