@@ -64,7 +64,7 @@ func TestPrometheusNamesAreThoseOfTheTable(t *testing.T) {
 		}
 		got[f.GetName()] = labels
 	}
-	docs, err := os.ReadFile("../../docs/observability.md")
+	docs, err := os.ReadFile("../../docs/metrics.md")
 	check(t, err)
 	rows := regexp.MustCompile("(?m)^\\| `[a-z_.]+` \\(\\w+\\) \\| `(\\w+)` \\| ([^|]*) \\|").FindAllStringSubmatch(string(docs), -1)
 	if len(rows) < 20 {
