@@ -18,35 +18,25 @@ import (
 )
 
 // begin test
-// declare is what the program itself has as its OnConnect.
-func declare(ctx context.Context, conn *connection.Conn) error {
-	return topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
-}
-
 func TestTicketIsADeadLetterAfter36Minutes(t *testing.T) {
 	rehoptest.Test(t, rehoptest.Config{Version: "4.3"}, func(t *testing.T, broker *rehoptest.Broker) {
 		conn, err := connection.Open(t.Context(), connection.Config{
 			URLs:      []string{"amqp://guest:guest@broker"},
 			Dial:      broker.Dial, // in place of a socket
-			OnConnect: declare,
+			OnConnect: declare,     // of the program: declares orders, whose waits are 1m, 5m, 10m, 20m
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(err)
 		t.Cleanup(func() { _ = conn.Close() })
 		attempts := 0
 		worker, err := consumer.New(conn, orders, func(context.Context, *consumer.Delivery) error {
 			attempts++
 			return errors.New("the printer is out of paper")
 		}, consumer.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(err)
 		rehoptest.Run(t, worker.Run) // until the test ends
 
-		if _, err := broker.Publish(rehoptest.Message{Exchange: "shop", RoutingKey: "order.paid"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = broker.Publish(rehoptest.Message{Exchange: "shop", RoutingKey: "order.paid"})
+		check(err)
 		time.Sleep(36*time.Minute + time.Second) // of the bubble: it takes milliseconds
 		synctest.Wait()
 
@@ -58,6 +48,10 @@ func TestTicketIsADeadLetterAfter36Minutes(t *testing.T) {
 }
 
 // end test
+
+func declare(ctx context.Context, conn *connection.Conn) error {
+	return topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
+}
 
 func TestFaults(t *testing.T) {
 	inShop(t, "", func(s *shop) {
@@ -105,6 +99,7 @@ func TestStoreInABubble(t *testing.T) {
 		inbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 		check(err)
 		worker, err := consumer.New(conn, orders, inbox.OnceHandler(pack), consumer.Config{})
+		// end store
 		check(err)
 		rehoptest.Run(t, worker.Run)
 
@@ -117,6 +112,5 @@ func TestStoreInABubble(t *testing.T) {
 		if n != 1 {
 			t.Errorf("the order was packed %d times, want once", n)
 		}
-		// end store
 	})
 }
