@@ -280,11 +280,9 @@ func TestFAQStop(t *testing.T) {
 		s.publish(message("order-7"))
 		ctx, stop := context.WithTimeout(s.ctx, time.Second)
 		defer stop()
-		// begin stop
 		worker, err := consumer.New(conn, orders, handle, consumer.Config{DrainTimeout: 20 * time.Second})
 		check(err)
 		err = worker.Run(ctx) // ctx ends at SIGTERM; nil: the handlers have returned, and the queue has the acks
-		// end stop
 		check(err)
 		if !done {
 			s.Error("the handler had not returned")
