@@ -41,6 +41,18 @@ func TestService(t *testing.T) {
 		handled++
 		return syscall.Kill(syscall.Getpid(), syscall.SIGTERM)
 	}
+	forward := func(ctx context.Context, conn *connection.Conn) (*store.Forwarder, *producer.Producer, error) {
+		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
+		if err != nil {
+			return nil, nil, err
+		}
+		plain, err := producer.New(conn, producer.Config{})
+		if err != nil {
+			return nil, nil, err
+		}
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
+		return forwarder, plain, err
+	}
 	// begin service
 	run := func(ctx context.Context) error {
 		cfg, err := connection.FromEnv("AMQP") // AMQP_URL, AMQP_PASSWORD_FILE, AMQP_CA_FILE and so on
@@ -60,16 +72,11 @@ func TestService(t *testing.T) {
 		}
 		defer conn.Close()
 		worker, err1 := consumer.New(conn, orders, handle, consumer.Config{Concurrency: 16})
-		outbox, err2 := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
-		plain, err3 := producer.New(conn, producer.Config{})
-		if err := errors.Join(err1, err2, err3); err != nil {
+		forwarder, plain, err2 := forward(ctx, conn) // of an outbox
+		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
 		defer plain.Close()
-		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
-		if err != nil {
-			return err
-		}
 		shop := service.Service{Stages: [][]service.Part{
 			{service.Server(web.ListenAndServe, web.Shutdown)}, // stops first: no new orders
 			{worker},    // then the consumers, side by side
