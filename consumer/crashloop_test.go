@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/rehoptest"
@@ -32,6 +33,9 @@ type crashLoop struct {
 	done map[string][]string // ids by key, in the order in which their handlers have returned
 	runs int
 	away time.Time // until then the service of the key "away" is away
+
+	kills int           // so many processes are killed
+	life  time.Duration // of such a process, if it does not die before
 
 	late   int // the process, from 1, whose end the broker sees only when the next one has begun; 0: none
 	ending sync.WaitGroup
@@ -62,7 +66,7 @@ func (l *crashLoop) process(cfg consumer.Config) (died bool) {
 		l.Error(err)
 		return false
 	}
-	dying := make(chan struct{}, cfg.Concurrency)
+	dying := make(chan struct{}, max(1, cfg.Concurrency))
 	source := l.source
 	if source == nil {
 		source = l.orders
@@ -88,13 +92,17 @@ func (l *crashLoop) process(cfg consumer.Config) (died bool) {
 		// before gets later messages first. Time goes on only when the broker has nothing left to do.
 		time.Sleep(time.Millisecond)
 	}
+	die := func() {
+		l.broker.Cut(name + " ") // process 1, and not process 10
+		end()
+	}
+	life := cmp.Or(l.rest, 30*time.Minute)
+	if run <= l.kills {
+		life = l.life
+	}
 	select {
 	case <-dying:
 		time.Sleep(10 * time.Millisecond)
-		die := func() {
-			l.broker.Cut(name + " ") // process 1, and not process 10
-			end()
-		}
 		if run != l.late {
 			die()
 			return true
@@ -104,7 +112,11 @@ func (l *crashLoop) process(cfg consumer.Config) (died bool) {
 			die()
 		})
 		return true
-	case <-time.After(cmp.Or(l.rest, 30*time.Minute)):
+	case <-time.After(life):
+		if run <= l.kills {
+			die()
+			return true
+		}
 		end()
 		return false
 	}
@@ -279,6 +291,53 @@ func TestACrashLoopSparesOtherQueues(t *testing.T) {
 				}
 				if limit := 25 * len(tt.guilty); l.runs > limit {
 					w.Errorf("%d processes, want %d at most", l.runs, limit)
+				}
+			})
+		})
+	}
+}
+
+// A process that is killed soon after its start handles few of the messages that it has fetched. Each such life counts for
+// those that it has in hand: without order for one of each queue, and in order for all that it has fetched at its start.
+func TestACrashLoopOfShortLives(t *testing.T) {
+	const slow, guilty = 300 * time.Millisecond, 20
+	for i, tt := range []struct {
+		rule   string
+		cfg    consumer.Config
+		life   time.Duration
+		shards bool
+		most   int // innocent messages that become letters
+	}{
+		{"without order", consumer.Config{Concurrency: 16}, 2*slow + slow/2, false, 0},
+		{"without order, with one worker", consumer.Config{}, 2*slow + slow/2, false, 0},
+		{"without order, in less than a handler takes", consumer.Config{}, slow / 2, false, 3},
+		{"shares of keys", consumer.Config{Concurrency: 16, KeyLimit: 4}, 2*slow + slow/2, false, 0},
+		{"shards, in a second and two handlers", consumer.Config{Concurrency: 16}, durations.SuspectsMeet + 2*slow + slow/2, true, 0},
+		{"in order, a quarter of the prefetch in each life", consumer.Config{Concurrency: 2, Prefetch: 8, KeyLimit: 1}, 2*slow + slow/2, false, 0},
+		{"in order, a quarter of the default prefetch of 51", consumer.Config{KeyLimit: 1}, 13*slow + slow/2, false, 0},
+		{"in order, one message in each life", consumer.Config{KeyLimit: 1}, slow + slow/2, false, 2 * (51 - 9)}, // a letter takes 21 lives
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			on(t, versions[i%len(versions)], topology.Quorum, func(w *fixture) {
+				l := &crashLoop{fixture: w, done: map[string][]string{}, slow: slow, kills: 60, life: tt.life}
+				queue, dlq := func(int) string { return "orders" }, "orders.dlq"
+				if tt.shards {
+					l.source = w.shards(4)
+					queue, dlq = func(n int) string { return fmt.Sprintf("bills.%02d", n%4) }, "bills.dlq"
+				}
+				for n := range 600 {
+					w.publish(1, keyed(fmt.Sprint(n%20)), func(m *rehoptest.Message) {
+						m.RoutingKey = queue(n)
+						if n == guilty {
+							m.Type = "guilty"
+						}
+					})
+				}
+				for l.process(tt.cfg) {
+				}
+				innocent := slices.DeleteFunc(w.in(dlq), func(s string) bool { return s == id(guilty) })
+				if len(innocent) > tt.most {
+					w.Errorf("%d innocent messages are letters, want %d at most", len(innocent), tt.most)
 				}
 			})
 		})
