@@ -56,37 +56,6 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-func TestOrderOfKeys(t *testing.T) {
-	inShop(t, "", func(s *shop) {
-		ctx, conn, publisher := s.ctx, s.conn, s.producer()
-		s.declare(orders)
-		var seen []string
-		handle := func(_ context.Context, d *consumer.Delivery) error {
-			if d.OrderKey == "customer-7" {
-				seen = append(seen, string(d.Body))
-				time.Sleep(time.Second)
-			}
-			return nil
-		}
-		customer, body := "customer-7", []byte("first")
-		// begin key
-		receipt, err := publisher.Publish(ctx, producer.Message{Exchange: "shop", RoutingKey: "order.paid", OrderKey: customer, Body: body})
-		check(err)
-
-		worker, err := consumer.New(conn, orders, handle, consumer.Config{Concurrency: 16, KeyLimit: 1})
-		// end key
-		check(err)
-		for i := range 3 {
-			s.publish(producer.Message{OrderKey: customer, Body: fmt.Append(nil, i)})
-		}
-		s.run(worker)
-		after(time.Minute)
-		if !slices.Equal(seen, []string{"first", "0", "1", "2"}) || receipt.ID == "" {
-			s.Error(seen)
-		}
-	})
-}
-
 func TestShards(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn, publisher := s.ctx, s.conn, s.producer()
