@@ -109,6 +109,33 @@ func TestALetterIsShownByItsMessageID(t *testing.T) {
 	s.prints("an id is a number", "--message-id none")
 }
 
+// An id that names no letter, or several, begins no redrive.
+func TestALetterIsEditedByItsMessageID(t *testing.T) {
+	s := open(t)
+	s.dead("orders.dlq", "orders", "twice")
+	s.dead("orders.dlq", "mails", "twice")
+	s.run(exitFailed, "dlq", "edit", "orders.dlq", "twice", "--header", "tenant=acme")
+	s.prints("2 letters have the message id twice; name one by its id: rehop dlq list orders.dlq --message-id twice")
+	s.run(exitNothing, "dlq", "edit", "orders.dlq", "none", "--header", "tenant=acme")
+	s.prints("there is no such letter", "--message-id none")
+	s.run(exitDone, "redrives", "-o", "json")
+	if strings.TrimSpace(s.out) != "[]" {
+		t.Errorf("a redrive has begun: %s", s.out)
+	}
+	s.run(exitDone, "dlq", "edit", "orders.dlq", "m-3", "--header", "tenant=acme")
+	s.has("orders", 1)
+	s.has("orders.dlq", 7)
+
+	letters := s.collect("orders.dlq")
+	s.run(exitFailed, "dlq", "edit", "--store", letters, "twice", "--header", "tenant=acme")
+	s.run(exitDone, "dlq", "edit", "--store", letters, "m-4", "--header", "tenant=acme")
+	s.run(exitDone, "dlq", "edit", "--store", letters, "m-4", "--header", "debug=yes", "--send")
+	q, _ := s.broker.Queue("orders")
+	if len(q.Ready) != 2 || q.Ready[1].Headers["tenant"] != "acme" || q.Ready[1].Headers["debug"] != "yes" {
+		t.Errorf("orders has %+v, want two messages, and both edits in the second", q.Ready)
+	}
+}
+
 // A letter that a Forwarder has tried says so, and when it is tried again.
 func TestALetterSaysItsTriesAndItsOrderKey(t *testing.T) {
 	s := open(t)

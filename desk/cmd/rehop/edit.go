@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/desk"
+	header "github.com/rehop/rehop/desk/internal/typed"
 	"github.com/rehop/rehop/desk/internal/whereto"
 )
 
@@ -22,7 +23,8 @@ func (a *app) editCommand() *cobra.Command {
 		Use:   "edit [QUEUE] ID",
 		Short: "Change one letter and send it",
 		Long: `Edit changes the body or headers of one message and sends it back. A collected letter
-is changed where it is, and the original is kept in the journal; --send sends it too.`,
+is changed where it is, and the original is kept in the journal; --send sends it too.
+ID is the one that list shows, or the message id of the logs if only one letter has it.`,
 		Example: `  rehop dlq edit orders.dlq 8d71590e81c72837a5 --body fixed.json
   rehop dlq edit --store letters.db 4711 --header tenant=acme --remove-header debug --send`,
 		Args: args(cobra.RangeArgs(1, 2)), ValidArgsFunction: a.queueNames,
@@ -46,10 +48,18 @@ is changed where it is, and the original is kept in the journal; --send sends it
 				if !found {
 					return usage(fmt.Errorf("--header %s: want name=value", h))
 				}
+				if err := header.Name(name); err != nil { // before a letter is looked for
+					return usage(ofFlag("--header", err))
+				}
 				if e.Set == nil {
 					e.Set = map[string]string{}
 				}
 				e.Set[name] = value
+			}
+			for _, name := range remove {
+				if err := header.Name(name); err != nil {
+					return usage(ofFlag("--remove-header", err))
+				}
 			}
 			if e.Body == nil && e.ContentType == nil && e.RoutingKey == nil && e.Set == nil && e.Remove == nil {
 				return usage(errors.New("what is to be changed? Give --body, --header, --remove-header, --content-type or --key"))
@@ -65,12 +75,17 @@ is changed where it is, and the original is kept in the journal; --send sends it
 			if len(rest) != 1 {
 				return usage(errors.New("which letter? Give its id"))
 			}
-			r := desk.Redrive{Action: desk.Send, Filter: desk.Filter{IDs: rest}, Limit: 1, By: a.by()}
+			r := desk.Redrive{Action: desk.Send, Limit: 1, By: a.by()}
 			if r.To, err = whereto.Read(to); err != nil {
 				return usage(fmt.Errorf("--to %w", err))
 			}
+			l, err := letterOf(c, source, rest[0])
+			if err != nil {
+				return err
+			}
+			r.Filter.IDs = []string{l.ID}
 			if keeper, ok := source.(desk.Keeper); ok {
-				if err := keeper.Edit(c.Context(), rest[0], e, a.by()); err != nil || !sendToo {
+				if err := keeper.Edit(c.Context(), l.ID, e, a.by()); err != nil || !sendToo {
 					return err
 				}
 			} else {

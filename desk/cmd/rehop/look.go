@@ -172,10 +172,7 @@ only one letter has it.`,
 			if len(rest) != 1 {
 				return usage(errors.New("which letter? Give its id"))
 			}
-			l, err := source.Letter(c.Context(), rest[0])
-			if errors.Is(err, desk.ErrNoLetter) {
-				l, err = byMessageID(c, source, rest[0], err)
-			}
+			l, err := letterOf(c, source, rest[0])
 			if err != nil {
 				return err
 			}
@@ -184,6 +181,15 @@ only one letter has it.`,
 	}
 	p.flags(c)
 	return c
+}
+
+// letterOf returns the letter with an id, or the one letter with a message id.
+func letterOf(c *cobra.Command, source desk.Source, id string) (desk.Letter, error) {
+	l, err := source.Letter(c.Context(), id)
+	if errors.Is(err, desk.ErrNoLetter) {
+		return byMessageID(c, source, id, err)
+	}
+	return l, err
 }
 
 // byMessageID returns the one letter with a message id. noLetter is the error of the
@@ -198,7 +204,7 @@ func byMessageID(c *cobra.Command, source desk.Source, id string, noLetter error
 	}
 	search := listLine(c, source, 0) + " --message-id " + ctl.Quote(id)
 	if list.Matched > 1 {
-		return desk.Letter{}, fmt.Errorf("%s letters have the message id %s; show one by its id: %s", some(list.Matched, list.More), ctl.Quote(id), search)
+		return desk.Letter{}, fmt.Errorf("%s letters have the message id %s; name one by its id: %s", some(list.Matched, list.More), ctl.Quote(id), search)
 	}
 	none, form := "no letter", "has 18 hexadecimal digits, such as 8d71590e81c72837a5"
 	switch {

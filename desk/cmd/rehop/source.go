@@ -182,7 +182,8 @@ func listLine(c *cobra.Command, source desk.Source, after int64) string {
 	p.flags(known)
 	f.flags(known)
 	c.Flags().Visit(func(flag *pflag.Flag) {
-		selects := known.Flags().Lookup(flag.Name) != nil || flag.Name == "limit" && c.Name() == "list"
+		same := known.Flags().Lookup(flag.Name)
+		selects := same != nil && same.Usage == flag.Usage || flag.Name == "limit" && c.Name() == "list" // --header of edit selects nothing
 		if !selects || flag.Name == "store" {
 			return
 		}

@@ -65,6 +65,7 @@ func TestFaultsOfTheCommandLine(t *testing.T) {
 		{[]string{"dlq", "audit", "-n", "-1"}, "--limit is -1, want 0 or more"},
 		{[]string{"dlq", "import", "orders.dlq", "/dev/null", "--from", "-1"}, "--from is -1, want a line from 1, or 0 for the first"},
 		{[]string{"dlq", "edit", "orders.dlq", "x", "--header", "x-rehop-a=b"}, `--header: header "x-rehop-a", want 1 to 255 bytes, and none that rehop or the broker writes`},
+		{[]string{"dlq", "edit", "orders.dlq", "x", "--remove-header", "x-death"}, `--remove-header: header "x-death", want 1 to 255 bytes, and none that rehop or the broker writes`},
 		{[]string{"dlq", "edit", "orders.dlq", "x", "--body", "/none"}, "--body: open /none: "},
 		{[]string{"dlq", "drop", "orders.dlq", "--all"}, `rehop dlq drop needs --copy: file that the letters are appended to first; such as: rehop dlq drop orders.dlq --error "no such customer" --copy dropped.jsonl`},
 		{[]string{"dlq", "drop", "orders.dlq", "--all", "--copy", ""}, "rehop dlq drop needs --copy: "},
