@@ -85,7 +85,7 @@ type shownBody struct {
 // another.
 func showBody(body []byte, want string) shownBody {
 	s := shownBody{Size: len(body), Modes: []string{"text", "hex"}}
-	isJSON := len(body) <= maxJSON && looksLikeJSON(body) && json.Valid(body)
+	isJSON := len(body) <= maxJSON && typed.LooksLikeJSON(body) && json.Valid(body)
 	if isJSON {
 		s.Modes = []string{"json", "text", "hex"}
 	}
@@ -108,11 +108,6 @@ func showBody(body []byte, want string) shownBody {
 		s.Text = visible(strings.ReplaceAll(string(body[:min(len(body), maxShown)]), "\r\n", "\n"))
 	}
 	return s
-}
-
-func looksLikeJSON(body []byte) bool {
-	b := bytes.TrimLeft(body, " \t\r\n")
-	return len(b) > 0 && (b[0] == '{' || b[0] == '[')
 }
 
 // mostlyText reports whether the beginning of a body is UTF-8 without many control

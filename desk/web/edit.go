@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"mime"
 	"net/url"
 	"slices"
 	"strings"
@@ -149,26 +147,6 @@ func withID(p place, id string) url.Values {
 	return v
 }
 
-// stillJSON returns an error if a body that was JSON is none after an edit: a slip that would make
-// another letter. Many a text is a value of JSON by chance, such as 42, so that of a value which is neither an object
-// nor an array the content type says whether it is JSON.
-func stillJSON(was, is []byte, contentType string) error {
-	var one json.RawMessage
-	if !looksLikeJSON(was) && !isJSON(contentType) || !json.Valid(was) {
-		return nil
-	}
-	if err := json.Unmarshal(is, &one); err != nil {
-		return fmt.Errorf("%w: the body was JSON, and is none now: %w; rehop dlq edit --body FILE takes any body", errForm, err)
-	}
-	return nil
-}
-
-// isJSON reports whether a content type is one of JSON.
-func isJSON(contentType string) bool {
-	kind, _, _ := mime.ParseMediaType(contentType) // in lower case
-	return kind == "application/json" || strings.HasSuffix(kind, "+json")
-}
-
 // editOf reads an edit from a form. Fields that are unchanged are left out.
 func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
 	m := l.Publishing
@@ -182,8 +160,8 @@ func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
 		e.ContentType = &ct[0]
 	}
 	if e.Body != nil {
-		if err := stillJSON(m.Body, *e.Body, *cmp.Or(e.ContentType, &m.ContentType)); err != nil {
-			return e, err
+		if err := typed.Body(m.Body, *e.Body, *cmp.Or(e.ContentType, &m.ContentType)); err != nil {
+			return e, fmt.Errorf("%w: %w", errForm, err)
 		}
 	}
 	for _, name := range filled(r.form["remove"]) {

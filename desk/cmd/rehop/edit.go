@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/desk"
-	header "github.com/rehop/rehop/desk/internal/typed"
+	reads "github.com/rehop/rehop/desk/internal/typed"
 	"github.com/rehop/rehop/desk/internal/whereto"
 )
 
@@ -48,7 +49,7 @@ ID is the one that list shows, or the message id of the logs if only one letter 
 				if !found {
 					return usage(fmt.Errorf("--header %s: want name=value", h))
 				}
-				if err := header.Name(name); err != nil { // before a letter is looked for
+				if err := reads.Name(name); err != nil { // before a letter is looked for
 					return usage(ofFlag("--header", err))
 				}
 				if e.Set == nil {
@@ -57,7 +58,7 @@ ID is the one that list shows, or the message id of the logs if only one letter 
 				e.Set[name] = value
 			}
 			for _, name := range remove {
-				if err := header.Name(name); err != nil {
+				if err := reads.Name(name); err != nil {
 					return usage(ofFlag("--remove-header", err))
 				}
 			}
@@ -84,6 +85,11 @@ ID is the one that list shows, or the message id of the logs if only one letter 
 				return err
 			}
 			r.Filter.IDs = []string{l.ID}
+			if e.Body != nil {
+				if err := reads.Body(l.Publishing.Body, *e.Body, *cmp.Or(e.ContentType, &l.Publishing.ContentType)); err != nil {
+					return usage(ofFlag("--body", err))
+				}
+			}
 			if keeper, ok := source.(desk.Keeper); ok {
 				if err := keeper.Edit(c.Context(), l.ID, e, a.by()); err != nil || !sendToo {
 					return err

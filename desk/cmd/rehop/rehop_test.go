@@ -385,6 +385,10 @@ func TestEditing(t *testing.T) {
 	var list struct{ Letters []letterJSON }
 	must(t, json.Unmarshal([]byte(s.out), &list))
 	body := filepath.Join(t.TempDir(), "body.json")
+	must(t, os.WriteFile(body, []byte(`{"order":`), 0o600))
+	s.run(exitUsage, "dlq", "edit", "orders.dlq", list.Letters[2].ID, "--body", body)
+	s.prints("--body: the body was JSON, and is none now: unexpected end")
+	s.has("orders", 0)
 	must(t, os.WriteFile(body, []byte(`{"order":"mended"}`), 0o600))
 	s.run(exitDone, "dlq", "edit", "orders.dlq", list.Letters[2].ID, "--body", body, "--header", "tenant=acme")
 	s.has("orders", 1)

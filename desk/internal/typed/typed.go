@@ -1,4 +1,4 @@
-// Package typed reads what a person types in the place of a header's name and value.
+// Package typed reads what a person types in the place of a header's name and value, and of a body.
 package typed
 
 import (
