@@ -1077,6 +1077,15 @@ func TestTheTargetsAreTheLargestTextOfTheirForm(t *testing.T) {
 	}
 }
 
+// A browser that comes back to the page of letters ticks boxes without telling the script.
+func TestSelectedLettersAreCountedWhenAPageIsBack(t *testing.T) {
+	js, err := static.ReadFile("static/desk.js")
+	must(t, err)
+	if !regexp.MustCompile(`(?m)^addEventListener\("pageshow", .*countPicked\(\);.*\);$`).Match(js) {
+		t.Error("no letters are counted when a page is shown again")
+	}
+}
+
 // A tick and a green pill are for a broker that has answered just now.
 func TestNothingIsGreenWhileNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -152,4 +152,5 @@ addEventListener("DOMContentLoaded", () => {
     form.addEventListener("submit", () => setTimeout(() => form.querySelectorAll("button").forEach((b) => { b.disabled = true; }), 0));
   }
 });
-addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
+// A browser that comes back to a page ticks its boxes again, after DOMContentLoaded and without a change.
+addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); else countPicked(); });
