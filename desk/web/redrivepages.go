@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 )
 
 type redrivesData struct{ Redrives []desk.Progress }
@@ -28,6 +29,7 @@ type redriveData struct {
 	Total   int     // letters that the redrive is about
 	Rate    float64 // letters per second so far
 	Letters string  // address of the letters that are left
+	Import  string  // the command that puts deleted letters back
 }
 
 func (h *Handler) redriveData(id string) (redriveData, error) {
@@ -40,6 +42,9 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	d.Resume = d.Here && p.Resumable()
 	d.Total, _ = p.Total()
 	d.Rate = p.PerSecond()
+	if r := p.Redrive; r.Action == desk.Drop && p.Done > 0 {
+		d.Import = said.Import(r.Source, r.CopyTo)
+	}
 	return d, nil
 }
 

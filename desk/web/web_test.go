@@ -687,6 +687,21 @@ func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 	})
 }
 
+// Somebody who has deleted letters by a slip reads on the same page how they come back.
+func TestADeleteNamesItsCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		for id, begins := range map[string]string{"gone": "drop", "sent": "send"} {
+			r.write("redrives/"+id+".jsonl", `{"redrive":{"id":"`+id+`","action":"`+begins+`","source":"queue orders.dlq","copy_to":"/var/copies.jsonl","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","done":2}}`+"\n")
+		}
+		const line = "<code>rehop dlq import orders.dlq /var/copies.jsonl</code>"
+		r.has(r.get("/redrive?id=gone"), 200, "/var/copies.jsonl</span>. All letters of the file go back with "+line)
+		if strings.Contains(r.get("/redrive?id=sent").Body.String(), line) {
+			t.Error("letters that were sent are to be imported")
+		}
+	})
+}
+
 // What an edit changes is shown before anything does: lines of the body, and headers with their types.
 func TestAnEditIsReviewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

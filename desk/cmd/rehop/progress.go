@@ -77,6 +77,9 @@ func (a *app) result(p desk.Progress, err error) error {
 			shown.Error = "" // it is told as the error of the command
 		}
 		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(said.Text(fields.Replace(shown.String()))))
+		if r := p.Redrive; r.Action == desk.Drop && p.Done > 0 {
+			fmt.Fprintf(a.err, "copies are in %s; all letters of the file go back with: %s\n", plain(r.CopyTo), plain(said.Import(r.Source, r.CopyTo)))
+		}
 	}
 	switch {
 	case errors.Is(err, store.ErrCanary):

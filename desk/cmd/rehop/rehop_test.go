@@ -453,6 +453,7 @@ func TestOutOfTheQueueAndBack(t *testing.T) {
 		s.prints("the first 4 of 6 letters", "rehop dlq collect takes the letters out of the queue")
 	}
 	s.run(exitDone, "dlq", "drop", "orders.dlq", "--error", "customer", "--copy", dropped, "--yes")
+	s.prints("copies are in " + dropped + "; all letters of the file go back with: rehop dlq import orders.dlq " + dropped + "\n")
 	s.has("orders.dlq", 3)
 	s.run(exitDone, "dlq", "import", "orders.dlq", dropped)
 	s.has("orders.dlq", 6)

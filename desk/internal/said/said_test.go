@@ -15,3 +15,14 @@ func TestText(t *testing.T) {
 		}
 	}
 }
+
+func TestImport(t *testing.T) {
+	for source, want := range map[string]string{
+		"queue orders.dlq": `rehop dlq import orders.dlq 'my copies.jsonl'`, "queue it's": `rehop dlq import 'it'\''s' 'my copies.jsonl'`,
+		"store letters.db": `rehop dlq import QUEUE 'my copies.jsonl'`,
+	} {
+		if got := Import(source, "my copies.jsonl"); got != want {
+			t.Errorf("from %s: %s, want %s", source, got, want)
+		}
+	}
+}
