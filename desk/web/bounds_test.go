@@ -47,6 +47,10 @@ func TestAButtonSaysTheBoundOfItsRedrive(t *testing.T) {
 				page := r.get("/send?" + tt.address)
 				r.has(page, 200)
 				form, buttons := fieldsOf(page.Body.String())
+				const later = "a later one may go in the place of one"
+				if says := strings.Contains(page.Body.String(), later); says != strings.Contains(strings.Join(tt.buttons, "; "), "there ") {
+					t.Errorf("the page says that %s: %t", later, says)
+				}
 				if strings.Join(buttons, "; ") != strings.Join(tt.buttons, "; ") {
 					t.Fatalf("buttons are %q, want %q", buttons, tt.buttons)
 				}

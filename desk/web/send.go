@@ -31,14 +31,14 @@ type sendData struct {
 
 // deed is an action of a redrive, as the form names it.
 type deed struct {
-	Do         desk.Action
-	Verb, Text string
+	Do               desk.Action
+	Verb, Past, Text string
 }
 
 var deeds = []deed{
-	{desk.Send, "Send", "Each message is published as it was published first, to the queue that failed on it, without its own expiration, and starts at attempt 1. A TTL of the queue still counts. Its letter leaves this place when the broker has confirmed the message."},
-	{desk.Move, "Move", "Each letter is published as it is, with all its headers, to the place that you name. It leaves this place when the broker has confirmed it there."},
-	{desk.Drop, "Delete", "Each letter is written to a file, and deleted when the file is on the disk. rehop dlq import brings the letters back from there."},
+	{desk.Send, "Send", "sent", "Each message is published as it was published first, to the queue that failed on it, without its own expiration, and starts at attempt 1. A TTL of the queue still counts. Its letter leaves this place when the broker has confirmed the message."},
+	{desk.Move, "Move", "moved", "Each letter is published as it is, with all its headers, to the place that you name. It leaves this place when the broker has confirmed it there."},
+	{desk.Drop, "Delete", "deleted", "Each letter is written to a file, and deleted when the file is on the disk. rehop dlq import brings the letters back from there."},
 }
 
 func (r *request) deed() (deed, error) {
@@ -57,6 +57,11 @@ func (d deed) Of(what string) string {
 		return "Send " + what + " back"
 	}
 	return d.Verb + " " + what
+}
+
+// Later reports whether a letter that comes later may go in the place of one that somebody else took.
+func (d sendData) Later() bool {
+	return slices.ContainsFunc(d.Buttons, func(b button) bool { return b.Name == "there" })
 }
 
 // button begins a redrive. Its number is the bound of the redrive.

@@ -655,6 +655,13 @@ func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 		if body := r.get("/send?deed=drop&store=store+letters.db&id=id1").Body.String(); strings.Contains(body, `name="to"`) || strings.Contains(body, `name="canary"`) {
 			t.Error("a form that deletes asks where to")
 		}
+		for deed, says := range map[string]string{"send": "No more letters are sent than the button says. Letters that come meanwhile are left, also messages that fail again.<", "move": "moved than the button says. Letters that come meanwhile are left.<", "drop": "deleted than the button says. Letters that come meanwhile are left.<"} {
+			page := r.get("/send?deed=" + deed + "&store=store+letters.db&id=id1&id=id2")
+			r.has(page, 200, says)
+			if tries := strings.Contains(page.Body.String(), "letters to try"); tries != (deed != "drop") {
+				t.Errorf("the form to %s is about letters to try: %t", deed, tries)
+			}
+		}
 		form := func(deed string, more ...string) url.Values {
 			v := url.Values{"store": {"store letters.db"}, "id": {"id1", "id2"}, "deed": {deed}, "there": {"2"}, "why": {"old"}, "redrive": {"d-" + deed}}
 			for i := 0; i < len(more); i += 2 {

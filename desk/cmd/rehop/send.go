@@ -106,7 +106,8 @@ func (a *app) sendCommand() *cobra.Command {
 		Long: `Send publishes each message as it was published first, straight to the queue that
 failed on it, without its own expiration, where it starts at attempt 1. A TTL of the
 queue still counts. A letter leaves its place when the broker has confirmed the
-message. Each redrive sends a letter once, also one that fails again meanwhile.
+message. Each redrive sends a letter once: a message that fails again meanwhile becomes
+a new letter, which stays.
 
 The redrive is written into the journal before it begins: rehop redrives stop stops it
 from anywhere, and rehop redrives resume goes on with it after a stop, an error or a
