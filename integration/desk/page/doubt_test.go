@@ -43,7 +43,7 @@ func TestALetterInDoubtNeedsItsTarget(t *testing.T) {
 
 	b.to("letters?queue=" + letters)
 	b.click("Send these")
-	b.says("3 letters to " + work)
+	b.says("3 letters to queue " + work)
 	b.says("1 letter of them is in doubt")
 	b.says("Without another place it is left")
 	b.leave(`document.querySelector("main button.main").click()`)
