@@ -20,6 +20,8 @@ func TestTheCommandRunsAgainOnlyIfTheDetectorHasFailed(t *testing.T) {
 		{"the detector fails once", `test $(wc -l <"$RUNS") -gt 1 || { ` + crash + "; exit 66; }", 2, true},
 		{"on the other stream, in parts", `test $(wc -l <"$RUNS") -gt 1 || { printf ThreadSan >&2; printf 'itizer: CHECK failed' >&2; exit 66; }`, 2, true},
 		{"the detector fails each time", crash + "; exit 66", tries, false},
+		{"the detector has a fault", `test $(wc -l <"$RUNS") -gt 1 || { printf 'SIGSEGV: segmentation violation\nPC=0x437870 m=6 sigcode=1 addr=0x7fe895700000\n'; exit 2; }`, 2, true},
+		{"a fault in Go code", `printf 'panic: runtime error\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x4d]\n'; exit 2`, 1, false},
 		{"the text alone is no failure", crash, 1, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
