@@ -50,8 +50,8 @@ func run(ctx context.Context, args []string, out, err io.Writer) error {
 	}
 }
 
-// broken is how a failure of the detector reads: it says so, or the runtime meets a signal outside Go code, and the detector is
-// the only such code of our tests. A fault in Go code is a panic, or a fatal error, and reads differently.
+// broken is how a failure of the detector reads: it says so, or the runtime meets a signal outside Go code, and beside the C
+// library the detector is the only such code of our tests. A fault in Go code is a panic, or a fatal error, and reads differently.
 var broken = [][]byte{[]byte("ThreadSanitizer: CHECK failed"), []byte("SIGSEGV: segmentation violation\nPC=")}
 
 // longest is more than the length of each of these.
