@@ -1099,28 +1099,6 @@ func TestTheTargetsAreTheLargestTextOfTheirForm(t *testing.T) {
 	}
 }
 
-// A browser that comes back to the page of letters ticks boxes without telling the script.
-func TestSelectedLettersAreCountedWhenAPageIsBack(t *testing.T) {
-	js, err := static.ReadFile("static/desk.js")
-	must(t, err)
-	if !regexp.MustCompile(`(?m)^addEventListener\("pageshow", .*countPicked\(\);.*\);$`).Match(js) {
-		t.Error("no letters are counted when a page is shown again")
-	}
-}
-
-// A header of several lines would hide the buttons for selected letters.
-func TestTheNarrowHeaderHidesNoButtons(t *testing.T) {
-	css, err := static.ReadFile("static/desk.css")
-	must(t, err)
-	_, narrow, _ := strings.Cut(string(css), "@media (max-width: 640px) {\n")
-	narrow, _, _ = strings.Cut(narrow, "\n}\n")
-	for _, rule := range []string{`\.top \{ position: static; flex-wrap: wrap;`, `\.picked \{ top: 0; \}`} {
-		if !regexp.MustCompile(`(?m)^  ` + rule).MatchString(narrow) {
-			t.Errorf("no rule %s for a narrow window", rule)
-		}
-	}
-}
-
 // A tick and a green pill are for a broker that has answered just now.
 func TestNothingIsGreenWhileNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,6 +18,7 @@ func TestALetterInDoubtNeedsItsTarget(t *testing.T) {
 	s := open(t, siteConfig{queues: []string{"forged-orders.dlq"}})
 	work, letters := dead(t, shared, s, "forged-orders", 3)
 	ch := channel(t, shared)
+	forget(t, ch, "forged-payments", "forged-mine", "forged-mine.kept")
 	for _, name := range []string{"forged-payments", "forged-mine"} {
 		args := amqp.Table{"x-queue-type": "quorum"}
 		if name == "forged-mine" {
@@ -78,6 +79,7 @@ func TestOfTwoEqualLettersTheOneThatStaysIsAskedAbout(t *testing.T) {
 			letters := name + ".dlq"
 			s := open(t, siteConfig{queues: []string{letters}})
 			ch := channel(t, shared)
+			forget(t, ch, name, letters)
 			for _, queue := range []string{name, letters} {
 				_, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
 				must(t, err)

@@ -34,11 +34,7 @@ func dead(t *testing.T, b *broker.Broker, s *site, name string, n int) (work, le
 	work, letters = name, name+".dlq"
 	must(t, topology.Declare(t.Context(), s.conn, topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: work, Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order." + name}}}))
 	ch := channel(t, b)
-	t.Cleanup(func() { // a broker that others use too is as it was
-		for _, queue := range []string{work, letters} {
-			_, _ = ch.QueueDelete(queue, false, false, false)
-		}
-	})
+	forget(t, ch, work, letters)
 	must(t, ch.Confirm(false))
 	random := rand.New(rand.NewPCG(1, uint64(n)))
 	var last *amqp.DeferredConfirmation
@@ -96,6 +92,16 @@ func channel(t *testing.T, b *broker.Broker) *amqp.Channel {
 	ch, err := conn.Channel()
 	must(t, err)
 	return ch
+}
+
+// forget deletes queues at the end of the test: a broker that others use too is as it was.
+func forget(t *testing.T, ch *amqp.Channel, queues ...string) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, queue := range queues {
+			_, _ = ch.QueueDelete(queue, false, false, false)
+		}
+	})
 }
 
 // has waits until so many messages are ready in a queue.

@@ -40,6 +40,11 @@ func TestLettersArePickedByHand(t *testing.T) {
 	}
 
 	gone := pick(1, 4)
+	do(b, chromedp.EmulateViewport(400, 500, chromedp.EmulateMobile))
+	js[chromedp.Void](b, `scrollTo(0, document.querySelector(".picked").getBoundingClientRect().top + 100); undefined`)
+	b.wait(`scrollY > 100`)
+	b.wait(`[...document.querySelectorAll(".picked button, [data-picked]")].every(e => { const r = e.getBoundingClientRect(); return document.elementFromPoint(r.x + r.width / 2, r.y + 2) === e; })`) // nothing is over them
+	do(b, chromedp.EmulateViewport(1280, 860))
 	press("drop")
 	b.says("Delete 2 letters")
 	b.fill("why", "test data")
@@ -68,6 +73,10 @@ func TestLettersArePickedByHand(t *testing.T) {
 	}
 
 	back := pick(2, 3)
+	b.leave(`document.querySelector("tbody tr a").click()`)
+	b.leave(`history.back()`)
+	b.wait(`document.querySelectorAll("tbody input:checked").length === 2`) // the browser ticks them again
+	b.wait(`document.querySelector("[data-picked]").innerText.startsWith("2 letters")`)
 	press("send")
 	b.says("Send 2 letters back")
 	b.click("Send 2 letters")
