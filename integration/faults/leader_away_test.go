@@ -125,6 +125,7 @@ func TestNothingIsDeletedWhileALeaderIsAway(t *testing.T) {
 					_ = beside.Close()
 					heal()
 					poll.Until(t, time.Minute, "the messages are seen again", func() bool { return depth().Ready == 20 })
+					n.DeadLetterWorkers(t)
 				})
 			}
 		}

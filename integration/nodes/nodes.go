@@ -143,6 +143,22 @@ func (n *Node) Freeze(t testing.TB) {
 	Must(t, "pause", n.Pause)
 }
 
+// DeadLetterWorkers waits until each of the broker's workers that move dead letters at-least-once has begun. Who deletes
+// a queue that has just got a leader, before its worker has begun, ends the supervisor of all workers, and with it each
+// queue that needs one, until the node is started again (rabbitmq-server 16652; topology/DESIGN.md).
+func (n *Node) DeadLetterWorkers(t testing.TB) {
+	t.Helper()
+	// A worker answers when it has begun, and one of a queue that is deleted meanwhile never does.
+	const answers = "[catch sys:get_state(W) || {_, W, _, _} <- supervisor:which_children(rabbit_fifo_dlx_sup)]."
+	Must(t, "workers of dead letters", func(ctx context.Context) error {
+		out, err := n.Exec(ctx, "rabbitmqctl", "eval", answers)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
+}
+
 // Must fails the test if a verb of a broker does.
 func Must(t testing.TB, verb string, do func(context.Context) error) {
 	t.Helper()
@@ -185,6 +201,10 @@ func AwaitMajority(t testing.TB, n *broker.Node) {
 	t.Helper()
 	Must(t, "await_online_quorum_plus_one", func(ctx context.Context) error {
 		_, err := n.Exec(ctx, "rabbitmq-upgrade", "await_online_quorum_plus_one", "--timeout", "60")
-		return err
+		if err == nil {
+			return nil
+		}
+		members, err2 := n.Exec(ctx, "rabbitmqctl", "list_queues", "--silent", "name", "leader", "members", "online")
+		return errors.Join(err, err2, errors.New(string(members)))
 	})
 }
