@@ -6,15 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/producer"
@@ -22,7 +22,8 @@ import (
 	"github.com/rehop/rehop/service"
 )
 
-// The fields of Kubernetes that a page uses. Any other is refused, as by a strict apply.
+// The fields of Kubernetes that a page uses. Any other is refused, as by a strict apply. They are
+// read by way of JSON, as an apply does: into a string, package yaml itself takes a number too.
 type (
 	named  struct{ Name string }
 	secret struct {
@@ -83,14 +84,11 @@ func manifest(t *testing.T) (password secret, shop deployment, text string) {
 				t.Fatalf("%v is a second manifest, which nothing checks", b)
 			}
 			text = strings.Join(p.Lines, "\n")
-			documents := strings.Split(b.Text, "---\n")
-			if len(documents) != 2 {
-				t.Fatalf("%d documents, want a Secret and a Deployment", len(documents))
-			}
-			for i, into := range []any{&password, &shop} {
-				value, err := parseYAML(documents[i])
-				if err != nil {
-					t.Fatal(err)
+			documents := yaml.NewDecoder(strings.NewReader(b.Text))
+			for _, into := range []any{&password, &shop} {
+				var value any
+				if err := documents.Decode(&value); err != nil {
+					t.Fatalf("%v: %v", b, err)
 				}
 				raw, err := json.Marshal(value)
 				if err != nil {
@@ -101,6 +99,12 @@ func manifest(t *testing.T) (password secret, shop deployment, text string) {
 				if err := strict.Decode(into); err != nil {
 					t.Fatalf("%v: %v", b, err)
 				}
+				if bytes.Contains(raw, []byte(":null")) {
+					t.Fatalf("%v: a field has no value: %s", b, raw)
+				}
+			}
+			if err := documents.Decode(new(any)); !errors.Is(err, io.EOF) {
+				t.Fatalf("%v: want a Secret and a Deployment and no more: %v", b, err)
 			}
 		}
 	}
@@ -126,6 +130,9 @@ func TestManifestIsWhole(t *testing.T) {
 	for _, probe := range []probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
 		if !strings.Contains(page, fmt.Sprintf("mux.HandleFunc(%q", probe.HTTPGet.Path)) {
 			t.Errorf("no code of the page answers to %s", probe.HTTPGet.Path)
+		}
+		if probe.HTTPGet.Port == 0 {
+			t.Errorf("no port for the probe of %s", probe.HTTPGet.Path)
 		}
 	}
 	for _, v := range c.Env {
@@ -199,137 +206,4 @@ func TestManifestLeavesTimeToStartAndToStop(t *testing.T) {
 			t.Errorf("the pod is killed after %v without an answer, and Open tries for %v", given, wait)
 		}
 	})
-}
-
-// parseYAML reads as much of YAML as a short manifest needs: maps and lists, by indentation or in braces.
-func parseYAML(text string) (value any, err error) {
-	var lines []yamlLine
-	for _, line := range strings.Split(regexp.MustCompile(`(?m)\s+#.*$`).ReplaceAllString(text, ""), "\n") {
-		if content := strings.TrimLeft(line, " "); content != "" {
-			lines = append(lines, yamlLine{len(line) - len(content), content})
-		}
-	}
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("not YAML that the test reads: %v", fault)
-		}
-	}()
-	value, rest := yamlBlock(lines)
-	if len(rest) > 0 {
-		panic(rest[0])
-	}
-	return value, nil
-}
-
-type yamlLine struct {
-	indent int
-	text   string
-}
-
-func yamlBlock(lines []yamlLine) (value any, rest []yamlLine) {
-	indent := lines[0].indent
-	if lines[0].text[0] == '{' || lines[0].text[0] == '[' {
-		return yamlFlow(lines[0].text), lines[1:]
-	}
-	var list []any
-	fields := map[string]any{}
-	for len(lines) > 0 && lines[0].indent == indent {
-		if item, ok := strings.CutPrefix(lines[0].text, "- "); ok {
-			lines = append([]yamlLine{{indent + 2, item}}, lines[1:]...)
-			value, lines = yamlBlock(lines)
-			list = append(list, value)
-			continue
-		}
-		name, text, ok := strings.Cut(lines[0].text, ":")
-		if _, twice := fields[name]; !ok || twice {
-			panic(lines[0])
-		}
-		if lines = lines[1:]; text != "" {
-			fields[name] = yamlFlow(text)
-			continue
-		}
-		if len(lines) == 0 || lines[0].indent <= indent {
-			panic(name + " has no value")
-		}
-		fields[name], lines = yamlBlock(lines)
-	}
-	if list != nil && len(fields) == 0 {
-		return list, lines
-	}
-	if list != nil {
-		panic(list)
-	}
-	return fields, lines
-}
-
-var yamlToken = regexp.MustCompile(`"[^"]*"|[{}\[\],]|:(?: |$)|(?:[^\s{}\[\],:"]|:[^ ])+|\S`)
-
-func yamlFlow(text string) any {
-	tokens := yamlToken.FindAllString(strings.TrimSpace(text), -1)
-	value, rest := yamlValue(tokens)
-	if len(rest) > 0 {
-		panic(text)
-	}
-	return value
-}
-
-func yamlValue(tokens []string) (value any, rest []string) {
-	first, rest := tokens[0], tokens[1:]
-	switch first {
-	case "{":
-		fields := map[string]any{}
-		for rest[0] != "}" {
-			name := rest[0]
-			if rest[1] != ": " {
-				panic(rest)
-			}
-			if fields[name], rest = yamlValue(rest[2:]); rest[0] == "," {
-				rest = rest[1:]
-			}
-		}
-		return fields, rest[1:]
-	case "[":
-		list := []any{}
-		for rest[0] != "]" {
-			if value, rest = yamlValue(rest); rest[0] == "," {
-				rest = rest[1:]
-			}
-			list = append(list, value)
-		}
-		return list, rest[1:]
-	}
-	if slices.Contains([]string{"}", "]", ",", ": "}, first) {
-		panic(tokens)
-	}
-	if text, ok := strings.CutPrefix(first, `"`); ok {
-		return strings.TrimSuffix(text, `"`), rest
-	}
-	if n, err := strconv.Atoi(first); err == nil {
-		return n, rest
-	}
-	if first == "true" || first == "false" {
-		return first == "true", rest
-	}
-	return first, rest
-}
-
-func TestParseYAML(t *testing.T) {
-	for _, tt := range []struct{ rule, text, want string }{
-		{"fields by indentation", "a: 1 # one\nb:\n  c: x:y\n", `{"a":1,"b":{"c":"x:y"}}`},
-		{"a list of maps", "a:\n  - b: 1\n    c: 2\n  - {b: 3}\n", `{"a":[{"b":1,"c":2},{"b":3}]}`},
-		{"braces and brackets", `a: {b: [{c: "1"}, {c: true}], d: {e: /f/g}}`, `{"a":{"b":[{"c":"1"},{"c":true}],"d":{"e":"/f/g"}}}`},
-		{"no value", "a:\nb: 1\n", ""},
-		{"a field twice", "a: 1\na: 2\n", ""},
-		{"an open brace", "a: {b: 1", ""},
-		{"a wrong indentation", "a: 1\n  b: 2\n", ""},
-	} {
-		value, err := parseYAML(tt.text)
-		got, _ := json.Marshal(value)
-		if err != nil {
-			got = nil
-		}
-		if string(got) != tt.want {
-			t.Errorf("%s: %s, %v, want %s", tt.rule, got, err, tt.want)
-		}
-	}
 }
