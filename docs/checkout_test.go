@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rehop/rehop/internal/markdown"
+	"github.com/rehop/rehop/docs/internal/markdown"
 )
 
 // The commands of the page of the first program build it outside of this tree, beside a checkout.

@@ -5,8 +5,8 @@
 //
 //	<!-- docs/examples/retries_test.go#handler -->
 //
-// "go test ./docs -update" writes the regions into the pages, and the other blocks of the
-// English pages into the Chinese ones. Package markdown says how a region is marked.
+// "go test ./docs -update" writes the regions into the pages, the other blocks of the English
+// pages into the Chinese ones, and the command lines of rehop into a file for its own test. Package markdown says how a region is marked.
 package docs
 
 import (
@@ -20,7 +20,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehop/rehop/internal/markdown"
+	"github.com/rehop/rehop/docs/internal/markdown"
 )
 
 var update = flag.Bool("update", false, "write the regions of Go files into the pages")

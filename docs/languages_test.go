@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehop/rehop/internal/markdown"
+	"github.com/rehop/rehop/docs/internal/markdown"
 )
 
 // chinese returns the path of the Chinese page of an English one.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rehop/rehop/internal/markdown"
+	"github.com/rehop/rehop/docs/internal/markdown"
 )
 
 // A page that names a file, a test or an identifier that is gone sends its reader nowhere.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,13 +18,13 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/internal/markdown"
+	"github.com/rehop/rehop/docs/internal/markdown"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 )
 
 // rules has a check for the first word of each command that a page may show. A check
-// returns what is wrong. The command rehop is checked by its own test, in desk/cmd/rehop.
+// returns what is wrong. The lines of the command rehop are a file for a test beside the command.
 var rules = map[string]func(t *testing.T, args []string) string{
 	"make":  makes,
 	"go":    goes,
@@ -86,6 +87,45 @@ func TestInlineCommandsAreTrue(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A file has the command lines of rehop in the pages, for the test in desk/cmd/rehop that parses
+// them. A line is for a block or for prose, and has the arguments between tabs.
+func TestCommandsOfRehopAreListed(t *testing.T) {
+	const name = "desk/cmd/rehop/testdata/commands.txt"
+	lines := map[string]bool{}
+	list := func(kind, text string) {
+		commands, err := markdown.Commands(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		for _, c := range commands {
+			if len(c.Args) > 1 && c.Args[0] == "rehop" {
+				lines[kind+"\t"+strings.Join(c.Args[1:], "\t")+"\n"] = true
+			}
+		}
+	}
+	for _, p := range allPages(t) {
+		for _, s := range p.Code() {
+			if strings.HasPrefix(s.Text, "rehop ") {
+				list("prose", s.Text)
+			}
+		}
+		for _, b := range blocks(t, p) {
+			if b.Lang == "sh" {
+				list("block", b.Text)
+			}
+		}
+	}
+	want := strings.Join(slices.Sorted(maps.Keys(lines)), "")
+	if *update {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read(t, name) != want {
+		t.Errorf("%s has other commands than the pages: go test ./docs -update, and then go test ./desk/cmd/rehop", name)
 	}
 }
 

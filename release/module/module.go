@@ -24,7 +24,7 @@ var Published = []Module{
 	{"github.com/rehop/rehop/store/sqlite", "store/sqlite", []string{"./..."}, ""},
 	{"github.com/rehop/rehop/store/elastic", "store/elastic", []string{"./..."}, ""},
 	{"github.com/rehop/rehop/otel", "otel", []string{"./..."}, ""},
-	{"github.com/rehop/rehop/desk", "desk", []string{"./cmd/...", "./web"}, "^Test(CommandsOfThePages|ComparisonOfThePage)$"},
+	{"github.com/rehop/rehop/desk", "desk", []string{"./cmd/...", "./web"}, "^TestComparisonOfThePage$"},
 }
 
 // Prefix begins the path of every module of the repository.
