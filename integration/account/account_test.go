@@ -101,6 +101,13 @@ func TestLost(t *testing.T) {
 	if text := a.Tell(a.Lost()); !strings.Contains(text, "said of attempt 1: wait 1; ended nowhere") {
 		t.Errorf("the stories are %q", text)
 	}
+	if err := a.Verdict(); err == nil || err.Error() != "2 messages are lost: "+a.Tell(a.Lost()) {
+		t.Errorf("the verdict is %v", err)
+	}
+	a.Received(found)
+	if err := a.Verdict(); err == nil || !strings.HasSuffix(err.Error(), "\n1 deliveries were received and never said to be settled") {
+		t.Errorf("the verdict on a delivery that is not settled too is %v", err)
+	}
 }
 
 func TestDoubled(t *testing.T) {

@@ -14,6 +14,15 @@ import (
 // was said of them. Call it when all consumers have ended.
 func (a *Account) Check() error { return errors.Join(a.CheckAttempts(), a.CheckSaid()) }
 
+// Verdict returns Check's error together with the messages that are lost.
+func (a *Account) Verdict() error {
+	var lost error
+	if ids := a.Lost(); len(ids) > 0 {
+		lost = fmt.Errorf("%d messages are lost: %s", len(ids), a.Tell(ids))
+	}
+	return errors.Join(lost, a.Check())
+}
+
 // CheckAttempts is the part of Check about attempts, and about messages that
 // are none of ours.
 func (a *Account) CheckAttempts() error {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -155,8 +156,8 @@ func atRest(ctx context.Context) (results []restResult, err error) {
 				return results, err
 			}
 		}
-		if err := wait(ctx, state.settles); err != nil {
-			return results, err
+		if !pause.For(ctx, state.settles) {
+			return results, context.Cause(ctx)
 		}
 		r := restResult{State: state.name}
 		before := map[string]time.Duration{}
@@ -165,8 +166,8 @@ func atRest(ctx context.Context) (results []restResult, err error) {
 				return results, err
 			}
 		}
-		if err := wait(ctx, restFor); err != nil {
-			return results, err
+		if !pause.For(ctx, restFor) {
+			return results, context.Cause(ctx)
 		}
 		for side, p := range processes {
 			cpu, err := p.tell("")
@@ -183,15 +184,6 @@ func atRest(ctx context.Context) (results []restResult, err error) {
 		results = append(results, r)
 	}
 	return results, nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // printAtRest prints the rows of clients at rest.

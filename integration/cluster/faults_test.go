@@ -82,10 +82,7 @@ func (c *trio) end(t *testing.T, rule string, s *service) {
 
 func judge(t *testing.T, a *account.Account) {
 	t.Helper()
-	if lost := a.Lost(); len(lost) > 0 {
-		t.Errorf("%d messages are lost: %s", len(lost), a.Tell(lost))
-	}
-	if err := a.Check(); err != nil {
+	if err := a.Verdict(); err != nil {
 		t.Error(err)
 	}
 }

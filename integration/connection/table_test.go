@@ -90,16 +90,12 @@ func (r *row) within(what string, took, promised time.Duration) string {
 // Publish may have failed but for what is allowed.
 func (r *row) accounts(a *account.Account, failed []error, allowed ...error) {
 	r.t.Helper()
-	lost := a.Lost()
 	failed = slices.DeleteFunc(failed, func(err error) bool {
 		return slices.ContainsFunc(allowed, func(target error) bool { return errors.Is(err, target) })
 	})
-	r.lost, r.doubled = fmt.Sprint(len(lost)), fmt.Sprint(a.Doubled().Messages)
+	r.lost, r.doubled = fmt.Sprint(len(a.Lost())), fmt.Sprint(a.Doubled().Messages)
 	r.t.Log(a)
-	if len(lost) > 0 {
-		r.t.Errorf("%d messages are lost: %s", len(lost), a.Tell(lost))
-	}
-	if err := a.Check(); err != nil {
+	if err := a.Verdict(); err != nil {
 		r.t.Error(err)
 	}
 	for _, err := range failed[:min(len(failed), 3)] {

@@ -120,10 +120,7 @@ func TestConsumerOfBatchesKilled(t *testing.T) {
 					if err := s.stop(); err != nil {
 						t.Error(err)
 					}
-					if lost := a.Lost(); len(lost) > 0 {
-						t.Errorf("%d messages are lost: %s", len(lost), a.Tell(lost))
-					}
-					if err := a.Check(); err != nil {
+					if err := a.Verdict(); err != nil {
 						t.Error(err)
 					}
 					var errs []error

@@ -74,10 +74,7 @@ func (b *burst) report(t *testing.T, n *nodes.Node, rule, text string) {
 	t.Run(fmt.Sprintf("%s, %s", rule, b.queueType), func(t *testing.T) {
 		table.Cell(t, rule, n.Column, string(b.queueType))
 		t.Log(text)
-		if lost := b.account.Lost(); len(lost) > 0 {
-			t.Errorf("%d messages are lost: %s", len(lost), b.account.Tell(lost))
-		}
-		if err := b.account.Check(); err != nil {
+		if err := b.account.Verdict(); err != nil {
 			t.Error(err)
 		}
 	})

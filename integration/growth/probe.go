@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -221,9 +222,9 @@ func (c *clock) rate(ctx context.Context, d time.Duration, publish func(ctx cont
 	}
 	consumers.Go(func() { failed <- run(consuming) })
 	var rate float64
-	if wait(publishing, d/4) {
+	if pause.For(publishing, d/4) {
 		before, began := c.handled.Load(), time.Now()
-		if wait(publishing, d) {
+		if pause.For(publishing, d) {
 			rate = float64(c.handled.Load()-before) / time.Since(began).Seconds()
 		}
 	}
@@ -243,13 +244,4 @@ func (c *clock) rate(ctx context.Context, d time.Duration, publish func(ctx cont
 		errs = append(errs, err)
 	}
 	return rate, errors.Join(append(errs, ctx.Err())...)
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -58,7 +59,7 @@ func declared(ctx context.Context, g *growth, n int) (figures []float64, err err
 
 // brokerMemory returns what the broker says of its node after its next report, in MiB.
 func (g *growth) brokerMemory(ctx context.Context) (float64, error) {
-	if !wait(ctx, 10*time.Second) { // the management plugin asks every 5 s
+	if !pause.For(ctx, 10*time.Second) { // the management plugin asks every 5 s
 		return 0, ctx.Err()
 	}
 	address, err := url.JoinPath(g.api, "api/nodes")

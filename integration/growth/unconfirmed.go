@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -63,7 +64,7 @@ func (g *growth) stalled(ctx context.Context, n int, open stalledSide) (grown fl
 	for range n {
 		callers.Go(func() { publish(publishing, body) })
 	}
-	if !wait(ctx, g.duration) {
+	if !pause.For(ctx, g.duration) {
 		err = ctx.Err()
 	}
 	grown = heap() - before

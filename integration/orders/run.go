@@ -16,6 +16,7 @@ import (
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/queues"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -57,16 +58,13 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "RabbitMQ %s, %s work queue, %s: %d orders at %d/s, %d %% of the attempts fail, %d roll-outs, two restarts and a kill of the broker\n",
 		b.Version(), s.queueType, plan.Engines[0].Engine, s.orders, s.rate, s.failures, s.rollouts)
-	until(ctx, time.Now().Add(nodes.YoungQueue)) // the broker will be killed
+	pause.For(ctx, nodes.YoungQueue) // the broker will be killed
 	err = w.live(ctx, conn, out)
 	fmt.Fprintln(out, w.account)
 	for cause, n := range w.account.Doubled().By {
 		fmt.Fprintf(out, "  %d %s\n", n, cause)
 	}
-	if lost := w.account.Lost(); len(lost) > 0 {
-		err = errors.Join(err, fmt.Errorf("%d orders are lost: %s", len(lost), w.account.Tell(lost)))
-	}
-	return errors.Join(err, w.account.Check())
+	return errors.Join(err, w.account.Verdict())
 }
 
 // live publishes all orders, while the service is rolled out and the broker goes
@@ -110,7 +108,7 @@ func (w *scenario) live(ctx context.Context, conn *connection.Conn, out io.Write
 // sixths of the time.
 func (w *scenario) breakBroker(ctx context.Context, began time.Time, lasts time.Duration) error {
 	for i, down := range []func(context.Context) error{w.broker.Stop, w.broker.Kill, w.broker.Stop} {
-		if !until(ctx, began.Add(lasts*time.Duration(1+2*i)/6)) {
+		if !pause.For(ctx, time.Until(began.Add(lasts*time.Duration(1+2*i)/6))) {
 			return context.Cause(ctx)
 		}
 		if err := down(ctx); err != nil {
@@ -121,14 +119,4 @@ func (w *scenario) breakBroker(ctx context.Context, began time.Time, lasts time.
 		}
 	}
 	return nil
-}
-
-// until reports false if ctx has ended first.
-func until(ctx context.Context, at time.Time) bool {
-	select {
-	case <-time.After(time.Until(at)):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

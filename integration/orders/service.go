@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -47,14 +48,14 @@ func (w *scenario) publish(ctx context.Context, conn *connection.Conn) error {
 		all.Go(func() {
 			for id := range orders {
 				m := producer.Message{Exchange: w.shop.Name, RoutingKey: "order.paid", ID: id, Body: []byte(id)}
-				for w.account.Publish(ctx, p, m) != nil && until(ctx, time.Now().Add(50*time.Millisecond)) {
+				for w.account.Publish(ctx, p, m) != nil && pause.For(ctx, 50*time.Millisecond) {
 				}
 			}
 		})
 	}
 	began := time.Now()
 	for n := range w.orders {
-		if !until(ctx, began.Add(time.Duration(n)*time.Second/time.Duration(w.rate))) {
+		if !pause.For(ctx, time.Until(began.Add(time.Duration(n)*time.Second/time.Duration(w.rate)))) {
 			break
 		}
 		orders <- w.account.Next()
@@ -122,7 +123,7 @@ func (f *fleet) start(ctx context.Context) (stop func() error, err error) {
 // comes first.
 func (f *fleet) rollOut(ctx context.Context, began time.Time, lasts time.Duration) error {
 	for n := range f.scenario.rollouts {
-		if !until(ctx, began.Add(lasts*time.Duration(2*n+1)/time.Duration(2*f.scenario.rollouts))) {
+		if !pause.For(ctx, time.Until(began.Add(lasts*time.Duration(2*n+1)/time.Duration(2*f.scenario.rollouts)))) {
 			return context.Cause(ctx)
 		}
 		for i, stop := range f.stops {

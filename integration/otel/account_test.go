@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/faultproxy"
 	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 )
@@ -140,7 +141,7 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 					t.Errorf("received %d, settled %d, in hand %d", received, settled, hand)
 				}
 				looks++
-				pause(watching, 20*time.Millisecond)
+				pause.For(watching, 20*time.Millisecond)
 			}
 		})
 		beside.Go(func() {
@@ -157,7 +158,7 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 				}
 			}
 			for range 10 {
-				if pause(watching, 2*time.Second) {
+				if pause.For(watching, 2*time.Second) {
 					proxy.Cut()
 				}
 			}
@@ -247,14 +248,4 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 		t.Logf("%d looks; %d to the store, %d received, %d back in a queue, %d dead letters",
 			looks, a.places[producer.PlaceFallback], a.receivedAll, a.dispositions["requeued"], a.dispositions["dead-letter"])
 	})
-}
-
-// pause reports false if ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

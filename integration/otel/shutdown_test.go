@@ -17,6 +17,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/otel"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
@@ -126,7 +127,7 @@ func program(t *testing.T) (parts []part, end func()) {
 		for all.Err() == nil { // an error is the end of its part, and no reason to stop
 			_, _ = publisher.Publish(all, producer.Message{RoutingKey: "orders"})
 			_, _ = outbox.PutAt(all, time.Now(), producer.Message{RoutingKey: "orders"})
-			pause(all, 200*time.Millisecond)
+			pause.For(all, 200*time.Millisecond)
 		}
 	})
 	running.Go(func() { _ = telemetry.WatchQueues(all, conn, time.Second, work) })

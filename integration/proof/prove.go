@@ -64,13 +64,9 @@ func proveOn(ctx context.Context, version string, s settings, row func(l *lot, f
 			}
 		}
 		for _, l := range lots {
-			wrong := l.account.Check()
-			row(l, fault, lost[l], l.account.Doubled().Ends, wrong)
-			if ids := l.account.Lost(); len(ids) > 0 {
-				wrong = errors.Join(fmt.Errorf("%d messages are lost: %s", len(ids), l.account.Tell(ids)), wrong)
-			}
-			if wrong != nil {
-				faults = append(faults, fmt.Errorf("%s, %s %s, %s, %d %% due: %w", version, l.queue.Type, l.engine, fault, l.due, wrong))
+			row(l, fault, lost[l], l.account.Doubled().Ends, l.account.Check())
+			if err := l.account.Verdict(); err != nil {
+				faults = append(faults, fmt.Errorf("%s, %s %s, %s, %d %% due: %w", version, l.queue.Type, l.engine, fault, l.due, err))
 			}
 		}
 	}

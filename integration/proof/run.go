@@ -16,6 +16,7 @@ import (
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/queues"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -70,8 +71,8 @@ func run(ctx context.Context, b *broker.Broker, fault string, lots []*lot, s set
 	defer func() { err = errors.Join(err, endConsuming()) }()
 
 	for _, l := range lots {
-		if err := until(ctx, l.declared.Add(nodes.YoungQueue)); err != nil {
-			return err
+		if !pause.For(ctx, time.Until(l.declared.Add(nodes.YoungQueue))) {
+			return context.Cause(ctx)
 		}
 	}
 	if err := fill(ctx, conn, lots, later, func(l *lot) int { return s.messages - s.messages*l.due/100 }); err != nil {
@@ -92,8 +93,8 @@ func run(ctx context.Context, b *broker.Broker, fault string, lots []*lot, s set
 	if late := time.Since(began) - s.wait; late > 0 {
 		return fmt.Errorf("the broker went down %v after the first wait had ended: -wait is too short", late)
 	}
-	if err := until(ctx, ended.Add(s.wait+time.Second)); err != nil {
-		return err
+	if !pause.For(ctx, time.Until(ended.Add(s.wait+time.Second))) {
+		return context.Cause(ctx)
 	}
 	if err := up(ctx); err != nil {
 		return err
@@ -164,8 +165,8 @@ func fill(ctx context.Context, conn *connection.Conn, lots []*lot, messageType s
 	defer cancel()
 	for _, l := range lots {
 		for c := l.account.Counts(); c.Failures < want[l] || c.Unsettled > 0; c = l.account.Counts() {
-			if err := until(ctx, time.Now().Add(20*time.Millisecond)); err != nil {
-				return fmt.Errorf("%s: %+v, want %d failures and nothing unsettled: %w", l.queue.Name, c, want[l], err)
+			if !pause.For(ctx, 20*time.Millisecond) {
+				return fmt.Errorf("%s: %+v, want %d failures and nothing unsettled: %w", l.queue.Name, c, want[l], context.Cause(ctx))
 			}
 		}
 	}
@@ -189,13 +190,4 @@ func rest(ctx context.Context, conn *connection.Conn, lots []*lot, s settings) e
 		}
 	}
 	return nil
-}
-
-func until(ctx context.Context, at time.Time) error {
-	select {
-	case <-time.After(time.Until(at)):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // victim is what is broken.
@@ -83,7 +84,7 @@ func (v victim) rabbitmqctl(ctx context.Context, args ...string) error {
 // to freeze what does not come to rest at once.
 func again(ctx context.Context, do func() error) (err error) {
 	for range 10 {
-		if err = do(); err == nil || !sleep(ctx, 300*time.Millisecond) {
+		if err = do(); err == nil || !pause.For(ctx, 300*time.Millisecond) {
 			return err
 		}
 	}
@@ -93,26 +94,16 @@ func again(ctx context.Context, do func() error) (err error) {
 // breakAll works through a schedule until ctx ends. It leaves no fault behind.
 func (v victim) breakAll(ctx context.Context, faults []fault, every time.Duration, o *outages, nextMessage func() int) error {
 	for _, f := range faults {
-		if !sleep(ctx, every) {
+		if !pause.For(ctx, every) {
 			return nil
 		}
 		o.begin(f, time.Now())
 		err := v.breakNow(f)
-		sleep(ctx, f.lasts)
+		pause.For(ctx, f.lasts)
 		if err = errors.Join(err, v.lift(f)); err != nil {
 			return fmt.Errorf("%v: %w", f, err)
 		}
 		o.lift(nextMessage(), time.Now())
 	}
 	return nil
-}
-
-// sleep reports false if ctx has ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/integration/account"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -94,7 +95,7 @@ func (l *load) publish(ctx context.Context) {
 			l.outages.confirmed(n, time.Now())
 			return
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
+		if !pause.For(ctx, 50*time.Millisecond) {
 			return
 		}
 	}

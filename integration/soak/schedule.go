@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/rehop/rehop/integration/nodes"
 )
 
 // kind of a fault.
@@ -29,11 +31,6 @@ const (
 // heartbeat is what the connections ask for, the least there is: who is silent
 // for one and a half of it is given up.
 const heartbeat = time.Second
-
-// youngQueue is the age below which a broker that is killed may wipe a quorum
-// queue with all that it has confirmed: a fault of the broker's that would look
-// like one of ours.
-const youngQueue = 15 * time.Second
 
 // card is how often a kind comes in each round of the schedule, and between
 // which bounds it is drawn.
@@ -110,7 +107,7 @@ func schedule(seed uint64, duration, every time.Duration, cards []card) []fault 
 // next returns the index of the first card that may be played.
 func next(round []card, at time.Duration) int {
 	for i, c := range round {
-		if c.kind != kill || at >= youngQueue {
+		if c.kind != kill || at >= nodes.YoungQueue {
 			return i
 		}
 	}

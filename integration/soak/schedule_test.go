@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rehop/rehop/integration/nodes"
 )
 
 var everyCard = slices.Concat(onConnections, onBroker)
@@ -72,7 +74,7 @@ func TestNoBrokerIsKilledWhileItsQueuesAreYoung(t *testing.T) {
 			at += every
 			if f.kind == kill {
 				kills++
-				if at < youngQueue {
+				if at < nodes.YoungQueue {
 					t.Errorf("seed %d kills after %v", seed, at)
 				}
 			}

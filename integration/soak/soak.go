@@ -18,6 +18,7 @@ import (
 	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -146,7 +147,7 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 
 // flows waits for the first message that is handled.
 func (k *soak) flows(ctx context.Context) bool {
-	for sleep(ctx, 20*time.Millisecond) {
+	for pause.For(ctx, 20*time.Millisecond) {
 		if k.account.Counts().Handled > 0 {
 			return true
 		}

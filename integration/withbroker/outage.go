@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // outage is when the broker is stopped, or killed, and for how long.
@@ -49,8 +50,8 @@ func (o outage) begin(b *broker.Broker) (end func()) {
 }
 
 func (o outage) run(ctx context.Context, b *broker.Broker) error {
-	if err := wait(ctx, o.after); err != nil {
-		return err
+	if !pause.For(ctx, o.after) {
+		return ctx.Err()
 	}
 	down, how := b.Stop, "stopped"
 	if o.kill {
@@ -60,20 +61,9 @@ func (o outage) run(ctx context.Context, b *broker.Broker) error {
 	if err := down(ctx); err != nil {
 		return err
 	}
-	if err := wait(ctx, o.length); err != nil {
-		return err
+	if !pause.For(ctx, o.length) {
+		return ctx.Err()
 	}
 	fmt.Fprintln(os.Stderr, "withbroker: the broker is being started")
 	return b.Start(ctx)
-}
-
-func wait(ctx context.Context, long time.Duration) error {
-	timer := time.NewTimer(long)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
