@@ -49,6 +49,12 @@ func allPages(t *testing.T) []markdown.Page {
 	return all
 }
 
+// presentPages returns all pages but CHANGELOG, which tells of what was.
+func presentPages(t *testing.T) []markdown.Page {
+	t.Helper()
+	return slices.DeleteFunc(allPages(t), func(p markdown.Page) bool { return p.Path == "CHANGELOG.md" })
+}
+
 func blocks(t *testing.T, p markdown.Page) []markdown.Block {
 	t.Helper()
 	found, err := p.Blocks()

@@ -40,7 +40,7 @@ var rules = map[string]func(t *testing.T, args []string) string{
 }
 
 func TestBlocksOfShellAreTrue(t *testing.T) {
-	for _, p := range pages(t) {
+	for _, p := range presentPages(t) {
 		for _, b := range blocks(t, p) {
 			if b.Lang != "sh" {
 				continue
@@ -69,12 +69,16 @@ func TestBlocksOfShellAreTrue(t *testing.T) {
 	}
 }
 
+var (
+	inlineCommand = regexp.MustCompile(`^(?:[A-Z_]+=\S+ )*(?:make|go) `)
+	anyCommand    = regexp.MustCompile(`^go (?:test|install|get|generate|func.*)$|PACKAGE$|NAME$`) // of no package or target, or no command
+)
+
 // Prose names commands, too.
 func TestInlineCommandsAreTrue(t *testing.T) {
-	for _, p := range pages(t) {
+	for _, p := range presentPages(t) {
 		for _, s := range p.Code() {
-			first, _, more := strings.Cut(s.Text, " ")
-			if !more || first != "make" && first != "go" || slices.Contains([]string{"go test", "go install", "go get", "go generate"}, s.Text) || strings.HasPrefix(s.Text, "go func") {
+			if !inlineCommand.MatchString(s.Text) || anyCommand.MatchString(s.Text) {
 				continue
 			}
 			commands, err := markdown.Commands(s.Text)
@@ -82,8 +86,10 @@ func TestInlineCommandsAreTrue(t *testing.T) {
 				continue // it is Go, such as go forwarder.Run(ctx)
 			}
 			for _, c := range commands {
-				if wrong := rules[c.Args[0]](t, c.Args); wrong != "" {
-					t.Errorf("%v: %s", s, wrong)
+				for _, wrong := range []string{variables(t, c.Env), rules[c.Args[0]](t, c.Args)} {
+					if wrong != "" {
+						t.Errorf("%v: %s", s, wrong)
+					}
 				}
 			}
 		}
@@ -233,8 +239,14 @@ func unknownTest(t *testing.T, args, paths []string) string {
 		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		switch {
 		case arg == "-run" && args[1] == "test":
-			if i+1 == len(args) || !regexp.MustCompile(`func `+args[i+1]).MatchString(source.String()) {
-				return "there is no such test"
+			if i+1 == len(args) {
+				return "of which test?"
+			}
+			for _, one := range strings.Split(args[i+1], "|") {
+				test, _, _ := strings.Cut(strings.Trim(one, "^$"), "/") // and not the case in it
+				if !regexp.MustCompile(`func \w*` + test).MatchString(source.String()) {
+					return "there is no test " + one
+				}
 			}
 		case strings.HasPrefix(arg, "-") && !slices.Contains(own, arg) && !strings.Contains(source.String(), `"`+name+`"`):
 			return "no flag is defined as " + arg
@@ -246,7 +258,7 @@ func unknownTest(t *testing.T, args, paths []string) string {
 // variables checks that a program or a test of ours reads the environment variables.
 func variables(t *testing.T, assignments []string) string {
 	var sources strings.Builder
-	for _, name := range []string{"connection/env.go", "desk/cmd/rehop/app.go", "desk/cmd/rehop/desk.go", "desk/cmd/rehop/letters.go", "integration/broker/given.go", "integration/broker/image.go", "integration/broker/available.go"} {
+	for _, name := range []string{"connection/env.go", "desk/cmd/rehop/app.go", "desk/cmd/rehop/desk.go", "desk/cmd/rehop/letters.go", "integration/broker/given.go", "integration/broker/image.go", "integration/broker/available.go", "integration/store/suite_test.go"} {
 		sources.WriteString(read(t, name))
 	}
 	for _, a := range assignments {
