@@ -21,6 +21,13 @@ import (
 
 const queueLabel, orders_ = "messaging.destination.name", "orders"
 
+func TestTheInstrumentsAreThoseOfTheCatalog(t *testing.T) {
+	s := newService(t, "4.3") // fails for an instrument of another name, unit, kind or help
+	if made, all := int(s.made.Load()), len(catalog.All()); made != all {
+		t.Errorf("%d instruments are made, and the catalog has %d", made, all)
+	}
+}
+
 func TestEachMetricCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, "4.3")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,6 +19,7 @@ import (
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/otel"
+	"github.com/rehop/rehop/otel/internal/catalog"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -39,6 +42,7 @@ type service struct {
 	telemetry *otel.Telemetry
 	reader    *sdkmetric.ManualReader
 	meters    *sdkmetric.MeterProvider
+	made      atomic.Int64 // instruments
 	spans     *tracetest.SpanRecorder
 	tracers   *sdktrace.TracerProvider
 }
@@ -48,7 +52,7 @@ type service struct {
 func newService(t *testing.T, version string, specs ...topology.Spec) *service {
 	t.Helper()
 	s := &service{t: t, reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
-	s.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))
+	s.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader), sdkmetric.WithView(s.catalogued))
 	s.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans))
 	s.telemetry = otel.New(otel.Config{MeterProvider: s.meters, TracerProvider: s.tracers})
 	broker, err := rehoptest.NewBroker(rehoptest.Config{Version: version})
@@ -61,6 +65,24 @@ func newService(t *testing.T, version string, specs ...topology.Spec) *service {
 	}
 	check(t, topology.Declare(t.Context(), s.conn, specs...))
 	return s
+}
+
+var kinds = map[catalog.Kind]sdkmetric.InstrumentKind{
+	catalog.Counter:   sdkmetric.InstrumentKindObservableCounter,
+	catalog.Gauge:     sdkmetric.InstrumentKindObservableGauge,
+	catalog.Histogram: sdkmetric.InstrumentKindHistogram,
+}
+
+// catalogued fails the test if an instrument that is made is not in the catalog. As a view that
+// changes nothing it sees each instrument, also one that no test uses.
+func (s *service) catalogued(i sdkmetric.Instrument) (unchanged sdkmetric.Stream, changed bool) {
+	if !slices.ContainsFunc(catalog.All(), func(m catalog.Metric) bool {
+		return m.Name == i.Name && m.Unit == i.Unit && m.Help == i.Description && kinds[m.Kind] == i.Kind
+	}) {
+		s.t.Errorf("catalog.All does not have %+v", i)
+	}
+	s.made.Add(1)
+	return sdkmetric.Stream{}, false
 }
 
 func (s *service) connect(broker *rehoptest.Broker, name string) *connection.Conn {
