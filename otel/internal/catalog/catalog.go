@@ -70,7 +70,7 @@ var (
 	}
 	Retried = Metric{
 		Name: "rehop.producer.retries", Unit: "{message}", Kind: Counter,
-		Help:   "Tries that were cut off and repeated.",
+		Help:   "Tries to publish that were cut off and repeated.",
 		Labels: []string{Destination, ErrorType},
 	}
 )
@@ -79,7 +79,7 @@ var (
 var (
 	Consumed = Metric{
 		Name: "messaging.client.consumed.messages", Unit: "{message}", Kind: Counter,
-		Help:   "Deliveries that a worker took.",
+		Help:   "Deliveries that a worker, a goroutine that runs the handler, took.",
 		Labels: []string{Operation, Destination},
 	}
 	Settled = Metric{
@@ -89,7 +89,7 @@ var (
 	}
 	InHand = Metric{
 		Name: "rehop.consumer.in_hand", Unit: "{message}", Kind: Gauge,
-		Help:   "Deliveries taken and not settled. Consumed is Settled plus this, at every moment.",
+		Help:   "Deliveries that a worker took and that are not settled: at every moment, messaging.client.consumed.messages less rehop.consumer.settled.",
 		Labels: []string{Destination},
 	}
 	Prefetch = Metric{
@@ -114,7 +114,7 @@ var (
 	}
 	Lateness = Metric{
 		Name: "rehop.consumer.lateness", Unit: "s", Kind: Histogram,
-		Help:   "How long after its due time a message came back from its wait, where its headers or its carrier know it.",
+		Help:   "How long after its due time a message came back from its wait. Only copies and carried messages have a due time.",
 		Labels: []string{Destination}, Buckets: append([]float64{0.001, 0.01, 0.05}, longer[:12]...),
 	}
 	Held = Metric{
@@ -133,7 +133,7 @@ var (
 var (
 	ConnectionStatus = Metric{
 		Name: "rehop.connection.status", Unit: "{status}", Kind: Gauge,
-		Help:   "1 for the present status of a socket, 0 for the others. A socket that a queue has of its own for a while, after a message that the broker cannot hand over, is not here.",
+		Help:   "1 for the present status of a socket, 0 for the others. If the broker cannot hand over a message, its queue has a socket of its own for a while, which is not counted.",
 		Labels: []string{Connection, Role, Status},
 	}
 	Connects = Metric{
