@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ type editData struct {
 	Redrive string
 	Was     string // the letter of a store that the form was made from; that of a queue has another ID if it is another
 	Headers []editedHeader
+	Cancel  string // address
 }
 
 // stateOf is another one for a letter of a store that somebody has edited.
@@ -72,15 +74,28 @@ func (h *Handler) askEdit(r *request) error {
 	if h.cfg.ReadOnly {
 		return errReadOnly
 	}
+	if one := r.form.Get("edit"); one != "" {
+		r.form["id"] = append([]string{one}, slices.DeleteFunc(r.form["id"], func(id string) bool { return id == one })...)
+	}
 	source, p, l, err := r.letter()
 	if err != nil {
 		return err
 	}
-	return r.show("edit", view{Title: "Edit", Nav: "place", Events: p.events(), Data: editDataOf(h, source, p, l)})
+	return r.show("edit", view{Title: "Edit", Nav: "place", Events: p.events(), Data: r.editData(source, p, l)})
 }
 
-func editDataOf(h *Handler, source desk.Source, p place, l desk.Letter) editData {
-	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID()}
+// others are the letters that are selected beside the one that is edited. They stay so.
+func (r *request) others() []string { return r.form["id"][min(1, len(r.form["id"])):] }
+
+// pickedOf returns the conditions of a list of letters that shows them as selected.
+func pickedOf(ids []string) url.Values { return url.Values{"id": ids, "picked": {"1"}} }
+
+func (r *request) editData(source desk.Source, p place, l desk.Letter) editData {
+	ids := append([]string{l.ID}, r.others()...)
+	d := editData{placeView: placeViewOf(r.h, "edit", source, p, url.Values{"id": ids}), Letter: l, Redrive: newRedriveID()}
+	if d.Cancel = address("letter", p, nil, "id", l.ID); len(ids) > 1 {
+		d.Cancel = address("letters", p, pickedOf(ids))
+	}
 	if _, d.Keeper = source.(desk.Keeper); d.Keeper {
 		d.Was = stateOf(l)
 	}
@@ -94,9 +109,16 @@ func (h *Handler) edit(r *request) error {
 	if h.cfg.ReadOnly {
 		return errReadOnly
 	}
+	watch := func(redrive string) error {
+		v := url.Values{"id": {redrive}}
+		if others := r.others(); len(others) > 0 {
+			v.Set("ids", strings.Join(others, ","))
+		}
+		return r.redirect("redrive", v, "")
+	}
 	if sent := r.form.Get("redrive"); sent != "" {
 		if _, err := h.progressOf(sent); err == nil { // the form was sent twice
-			return r.redirect("redrive", url.Values{"id": {sent}}, "")
+			return watch(sent)
 		}
 	}
 	source, p, l, err := r.letter()
@@ -130,7 +152,13 @@ func (h *Handler) edit(r *request) error {
 			return err
 		}
 		if r.form.Get("do") != "send" {
-			return r.redirect("letter", withID(p, id), "Saved. The journal keeps the original.")
+			const said = "Saved. The journal keeps the original."
+			if len(r.others()) > 0 {
+				v := pickedOf(r.form["id"])
+				maps.Copy(v, p.values())
+				return r.redirect("letters", v, said)
+			}
+			return r.redirect("letter", withID(p, id), said)
 		}
 	} else {
 		what.Edit = &e
@@ -138,7 +166,7 @@ func (h *Handler) edit(r *request) error {
 	if err := h.execute(p, what, nil); err != nil {
 		return err
 	}
-	return r.redirect("redrive", url.Values{"id": {what.ID}}, "")
+	return watch(what.ID)
 }
 
 func withID(p place, id string) url.Values {

@@ -27,6 +27,7 @@ type lettersData struct {
 
 	Columns []column[desk.Letter]
 	Order   string // that the rows are in
+	Picked  bool   // all rows are selected
 	Sorted  string // says which letters were sorted; empty: they are in the order of their places
 }
 
@@ -47,6 +48,7 @@ func (h *Handler) letters(r *request) error {
 		return err
 	}
 	d := lettersData{placeView: placeViewOf(h, "letters", source, p, r.form), Columns: letterColumns, Order: cmp.Or(r.form.Get("sort"), "place")}
+	d.Picked = r.form.Get("picked") != "" && len(f.IDs) > 0
 	var first int64
 	if d.Order == "place" {
 		first, err = d.byPlace(r, source, f)

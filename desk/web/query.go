@@ -24,7 +24,7 @@ var conditions = []condition{
 type condition struct{ Name, Label string }
 
 // others are the fields of forms and addresses that are no condition.
-var others = []string{"queue", "store", "after", "from", "behind", "ids", "said", "back", "do", "deed", "picked", "why", "redrive", "all", "rate", "limit", "canary", "to", "look", "these", "there", "body", "content_type", "header_name", "header_value", "remove", "was", "sort"}
+var others = []string{"queue", "store", "after", "from", "behind", "ids", "said", "back", "do", "deed", "picked", "why", "redrive", "all", "rate", "limit", "canary", "to", "look", "these", "there", "body", "edit", "content_type", "header_name", "header_value", "remove", "was", "sort"}
 
 // severalOf are the fields that may be given several times.
 var severalOf = []string{"id", "mid", "header", "state", "header_name", "header_value", "remove"}

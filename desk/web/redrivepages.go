@@ -24,12 +24,14 @@ type redriveData struct {
 	Place   place
 	Here    bool // this desk can work on it
 	Running bool
-	Resume  bool    // it can be resumed
-	Stopped bool    // somebody has asked it to stop
-	Total   int     // letters that the redrive is about
-	Rate    float64 // letters per second so far
-	Letters string  // address of the letters that are left
-	Import  string  // the command that puts deleted letters back
+	Resume  bool     // it can be resumed
+	Stopped bool     // somebody has asked it to stop
+	Total   int      // letters that the redrive is about
+	Rate    float64  // letters per second so far
+	Letters string   // address of the letters that are left
+	Others  []string // letters that were selected beside the one that was edited
+	Picked  string   // address of a list of these
+	Import  string   // the command that puts deleted letters back
 }
 
 func (h *Handler) redriveData(id string) (redriveData, error) {
@@ -66,6 +68,12 @@ func (h *Handler) redrive(r *request) error {
 	d, err := h.redriveData(id)
 	if err != nil {
 		return err
+	}
+	if ids := r.form.Get("ids"); ids != "" && d.Here {
+		if d.Others = strings.Split(ids, ","); len(d.Others) > maxConditions {
+			return fmt.Errorf("%w: ids has %d values, want %d or fewer", errForm, len(d.Others), maxConditions)
+		}
+		d.Picked = address("letters", d.Place, pickedOf(d.Others))
 	}
 	return r.show("redrive", view{Title: "Redrive " + id, Nav: "redrives", Events: "events?" + url.Values{"view": {"redrive"}, "id": {id}}.Encode(), Data: d})
 }

@@ -81,7 +81,8 @@ func (h *Handler) execute(at place, r desk.Redrive, resumed *desk.By) error {
 	if err != nil {
 		return err
 	}
-	one := &running{source: source.About().Name, progress: desk.Progress{Redrive: r, State: desk.Running}, began: time.Now()}
+	r.Source = source.About().Name // its page leads to the letters before anything is known of its progress
+	one := &running{source: r.Source, progress: desk.Progress{Redrive: r, State: desk.Running}, began: time.Now()}
 	h.redrives.mu.Lock()
 	if h.redrives.running[r.ID] != nil { // somebody has clicked twice
 		h.redrives.mu.Unlock()

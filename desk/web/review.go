@@ -31,7 +31,7 @@ type line struct{ Mark, Text string }
 
 // review shows what an edit changes, and asks once more.
 func (r *request) review(source desk.Source, p place, l desk.Letter, e desk.Edit) error {
-	d := reviewData{editData: editDataOf(r.h, source, p, l)}
+	d := reviewData{editData: r.editData(source, p, l)}
 	d.Redrive = r.form.Get("redrive")
 	if e.Body != nil {
 		d.Lines = linesOf(showBody(l.Publishing.Body, "").Text, showBody(*e.Body, "").Text)

@@ -91,6 +91,31 @@ func TestLettersArePickedByHand(t *testing.T) {
 	b.to("groups?queue=" + letters)
 	b.says("7 letters in")
 
+	// One of three is edited, and the others stay selected.
+	three := pick(0, 1, 2)
+	if shown := js[int](b, `[...document.querySelectorAll("button.one")].filter(e => e.checkVisibility()).length`); shown != len(three) {
+		t.Errorf("%d rows can be edited, want the %d that are selected", shown, len(three))
+	}
+	b.leave(`document.querySelectorAll("tbody tr")[1].querySelector("button.one").click()`)
+	b.says("Edit and send")
+	b.fill("content_type", "text/plain")
+	b.click("Review the change")
+	b.click("Send the changed message")
+	b.says("send · done")
+	b.click("Go on with 2 letters")
+	b.wait(`document.querySelectorAll("tbody tr").length === 2`)
+	b.wait(`document.querySelector("[data-picked]").innerText.startsWith("2 letters")`)
+	press("send")
+	b.says("Send 2 letters back")
+	b.click("Send 2 letters")
+	b.says("send · done")
+	has(t, shared, work, 3)
+	for i, sent := range drain(t, shared, work) {
+		if want := []string{three[1], three[0], three[2]}[i]; sent.MessageId != want {
+			t.Errorf("sent: %s, want %s", sent.MessageId, want)
+		}
+	}
+
 	// Nothing is picked, and the form is sent all the same.
 	b.to("send?picked=1&deed=drop&queue=" + letters)
 	b.says("no letter is selected")
