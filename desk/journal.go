@@ -31,7 +31,7 @@ import (
 //	redrives/ID.stop         exists if somebody has stopped the redrive
 //	redrives/ID.lock         has the process that works on the redrive, or did last
 //	originals.jsonl          letters as they were before an edit
-//	dropped/ID.jsonl         letters that a redrive with DroppedTo has deleted
+//	dropped/ID.jsonl         letters that a redrive with DroppedTo has deleted, or sent with an edit
 type Journal struct {
 	dir  string
 	sync func(*os.File) error // that a power cut loses nothing of a file; a test has its own
@@ -199,6 +199,7 @@ type entry struct {
 	Run        *run      `json:"run,omitzero"`         // a process goes on with it
 	Broker     string    `json:"broker,omitzero"`      // whose letters it takes, or to which it sends them
 	Try        []string  `json:"try,omitzero"`         // letters that are being published
+	Kept       []string  `json:"kept,omitzero"`        // of these: their originals are in Redrive.CopyTo, before they are sent with an edit
 	Sent       []string  `json:"sent,omitzero"`        // of these: confirmed
 	Gone       []string  `json:"gone,omitzero"`        // of these: their place has let go of them
 	Left       []string  `json:"left,omitzero"`        // of those tried: known not to be published
@@ -269,6 +270,7 @@ type past struct {
 	progress   Progress
 	run        run             // the last one
 	broker     string          // empty: not known yet
+	kept       map[string]bool // letters whose originals were kept before an edit
 	sent       map[string]bool // confirmed letters
 	gone       map[string]bool // of these: known to have left their place
 	open       map[string]bool // tried, and it is not known whether they arrived
@@ -317,7 +319,7 @@ func (p past) unanswered() int {
 }
 
 func (j *Journal) history(id string) (past, error) {
-	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, last: map[string]int{}, doubted: map[string]bool{}}
+	h := past{kept: map[string]bool{}, sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, last: map[string]int{}, doubted: map[string]bool{}}
 	if !redriveID.MatchString(id) {
 		return h, fmt.Errorf("%w: %.80q", ErrNoRedrive, id)
 	}
@@ -347,6 +349,9 @@ func (j *Journal) history(id string) (past, error) {
 				number, _ := strconv.Atoi(n) // 0 in a line that somebody has changed
 				h.last[digest] = max(h.last[digest], number)
 			}
+		}
+		for _, key := range e.Kept {
+			h.kept[key] = true
 		}
 		for _, key := range e.Sent {
 			delete(h.open, key)

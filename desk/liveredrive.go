@@ -50,6 +50,9 @@ func (l *Live) Execute(ctx context.Context, r Redrive, progress func(Progress)) 
 		return Progress{}, err
 	}
 	r.broker = knownBroker(l.conn)
+	if r.Edit != nil && r.CopyTo == "" {
+		r.CopyTo = l.cfg.Journal.DroppedTo(r.ID)
+	}
 	b, err := l.cfg.Journal.begin(r, nil)
 	if err != nil {
 		return Progress{Redrive: r}, err
@@ -72,6 +75,7 @@ type liveRedrive struct {
 	book        *book
 	redrive     Redrive
 	destination destination
+	originals   *copying // of letters that are sent with an edit; nil: there is none
 	arrivals    chan *transfer
 	tell        func(Progress)
 	stop        context.CancelCauseFunc
@@ -211,6 +215,12 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = together(err, r.destination.close()) }()
+	if r.redrive.Edit != nil {
+		if r.originals, err = newCopying(r.redrive.CopyTo, r.redrive.Source, nil); err != nil {
+			return err
+		}
+		defer func() { err = together(err, r.originals.close()) }()
+	}
 	missing := 0
 	if r.resumed {
 		if missing, err = r.live.steady(ctx, r.expected); err != nil {

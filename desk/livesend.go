@@ -121,7 +121,11 @@ func (r *liveRedrive) send(ctx context.Context) {
 	}
 	r.at("matched")
 	r.firstSeen = nil
-	if err := r.book.write(e); err != nil {
+	err := r.book.write(e)
+	if err == nil && r.originals != nil {
+		transfers, err = r.keepOriginals(transfers)
+	}
+	if err != nil {
 		for _, p := range transfers {
 			p.err = err
 			r.arrivals <- p
@@ -130,6 +134,40 @@ func (r *liveRedrive) send(ctx context.Context) {
 	}
 	r.at("tried")
 	r.destination.deliver(context.WithoutCancel(ctx), transfers) // each has its end within sendTimeout
+}
+
+// keepOriginals writes letters down as they are, before they are sent with an edit. Each is written once, unless a process
+// dies before it has noted that. One that cannot be written is not sent.
+func (r *liveRedrive) keepOriginals(transfers []*transfer) (kept []*transfer, err error) {
+	var e entry
+	var first []*transfer
+	for _, p := range transfers {
+		if !r.book.past.kept[p.key] {
+			p.err = nil // of an earlier try
+			first = append(first, p)
+		}
+	}
+	if first == nil {
+		return transfers, nil
+	}
+	if err := r.originals.write(first); err != nil {
+		return transfers, err
+	}
+	for _, p := range first {
+		if p.err == nil {
+			r.book.past.kept[p.key] = true
+			e.Kept = append(e.Kept, p.key)
+		}
+	}
+	for _, p := range transfers {
+		if r.book.past.kept[p.key] {
+			kept = append(kept, p)
+			continue
+		}
+		p.err = &unsendableError{p.err}
+		r.arrivals <- p
+	}
+	return kept, r.book.write(e)
 }
 
 // land notes the end of a transfer, and acks its letter if it has arrived.

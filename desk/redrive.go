@@ -98,8 +98,9 @@ type Redrive struct {
 	// connection.Config.ManagementURL, Progress.Note says if it is too short.
 	Canary time.Duration `json:"canary,omitzero"`
 
-	// CopyTo is the file that the letters are appended to before they are dropped, as
-	// Export writes them. Required for Drop.
+	// CopyTo is the file that the letters are appended to, as Export writes them, before they are
+	// dropped, or before messages with an Edit are sent from a queue. Required for Drop; for such
+	// an Edit the default is Journal.DroppedTo of the ID.
 	CopyTo string `json:"copy_to,omitzero"`
 
 	// By is who has asked for the redrive; it may be empty.
@@ -158,6 +159,9 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 		}
 	default:
 		fault("Action is %q, want send, move or drop", r.Action)
+	}
+	if r.CopyTo != "" && r.Action != Drop && (r.Edit == nil || !a.Live) {
+		fault("CopyTo is %.80q, want nothing: it is for Drop, and for an Edit of letters of a queue", r.CopyTo)
 	}
 	if r.To != nil && *r.To == (topology.Address{}) {
 		fault("To is empty, want an exchange and a routing key, or the name of a queue as the key")

@@ -179,6 +179,7 @@ func TestRedrivesAreChecked(t *testing.T) {
 		"to where the letters are": func(r *Redrive) { r.To = &topology.Address{RoutingKey: "q"} },
 		"to nowhere":               func(r *Redrive) { r.To = &topology.Address{} },
 		"a move to nowhere":        func(r *Redrive) { r.Action = Move },
+		"a copy that is not made":  func(r *Redrive) { r.CopyTo = "copies.jsonl" },
 		"a drop without a file":    func(r *Redrive) { r.Action = Drop },
 		"a canary that is moved":   func(r *Redrive) { r.Action, r.To, r.Canary = Move, address("other"), time.Second },
 		"an edit of our headers":   func(r *Redrive) { r.Edit = &Edit{Set: map[string]string{"x-rehop-queue": "other"}} },

@@ -161,7 +161,8 @@ func (h *Handler) edit(r *request) error {
 			return r.redirect("letter", withID(p, id), said)
 		}
 	} else {
-		what.Edit = &e
+		what.ID = cmp.Or(what.ID, newRedriveID())
+		what.Edit, what.CopyTo = &e, h.cfg.Journal.DroppedTo(what.ID)
 	}
 	if err := h.execute(p, what, nil); err != nil {
 		return err

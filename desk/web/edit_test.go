@@ -19,7 +19,7 @@ func TestLettersStaySelectedWhileOneIsEdited(t *testing.T) {
 		hidden := `name="id" value="id2"><input type="hidden" name="id" value="id1"><input type="hidden" name="id" value="id3">`
 		r.has(r.get("/edit?picked=1&queue=orders.dlq&id=id1&id=id2&id=id3&edit=id2"), 200, hidden, all)
 		form := url.Values{"queue": {"orders.dlq"}, "id": {"id2", "id1", "id3"}, "redrive": {"o-1"}, "do": {"review"}, "body": {`{"order":2}`}}
-		r.has(r.post("/edit", form), 200, hidden, all)
+		r.has(r.post("/edit", form), 200, hidden, all, "The original is written to", r.queue.journal.DroppedTo("o-1"))
 		form.Set("do", "send")
 		r.queue.hold = make(chan struct{})
 		for range 2 { // also of a form that is sent twice
@@ -28,7 +28,7 @@ func TestLettersStaySelectedWhileOneIsEdited(t *testing.T) {
 				t.Errorf("%q", w.Header().Get("Location"))
 			}
 		}
-		if len(r.queue.redrives) != 1 || !slices.Equal(r.queue.redrives[0].Filter.IDs, []string{"id2"}) || r.queue.redrives[0].Limit != 1 {
+		if len(r.queue.redrives) != 1 || !slices.Equal(r.queue.redrives[0].Filter.IDs, []string{"id2"}) || r.queue.redrives[0].Limit != 1 || r.queue.redrives[0].CopyTo != r.queue.journal.DroppedTo("o-1") {
 			t.Errorf("redrives: %+v", r.queue.redrives)
 		}
 		list := "letters?id=id1&amp;id=id3&amp;picked=1&amp;queue=orders.dlq"

@@ -31,7 +31,7 @@ type redriveData struct {
 	Letters string   // address of the letters that are left
 	Others  []string // letters that were selected beside the one that was edited
 	Picked  string   // address of a list of these
-	Import  string   // the command that puts deleted letters back
+	Import  string   // the command that puts deleted letters, or the original of an edit, back
 }
 
 func (h *Handler) redriveData(id string) (redriveData, error) {
@@ -44,7 +44,7 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	d.Resume = d.Here && p.Resumable()
 	d.Total, _ = p.Total()
 	d.Rate = p.PerSecond()
-	if r := p.Redrive; r.Action == desk.Drop && p.Done > 0 {
+	if r := p.Redrive; (r.Action == desk.Drop || r.Edit != nil && r.CopyTo != "") && p.Done > 0 {
 		d.Import = said.Import(r.Source, r.CopyTo)
 	}
 	return d, nil

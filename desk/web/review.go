@@ -8,16 +8,18 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 	"github.com/rehop/rehop/desk/internal/typed"
 )
 
 // reviewData is what an edit changes, before anything does.
 type reviewData struct {
 	editData
-	Lines   []line
+	Lines   []said.Line
 	Changes []change
 	Fields  []hiddenField // the form once more, without its body
 	Sent    *string       // the body of the form
+	Copy    string        // the file that the original is written to first; empty: another place keeps it
 }
 
 // change is what an edit does to a header or a property. An empty type: there was or will be none.
@@ -26,15 +28,14 @@ type change struct {
 	Was, WasType, Is, To string
 }
 
-// line is a line of a body: " " stays, "-" goes, "+" comes, and "…" stands for lines that stay.
-type line struct{ Mark, Text string }
-
 // review shows what an edit changes, and asks once more.
 func (r *request) review(source desk.Source, p place, l desk.Letter, e desk.Edit) error {
 	d := reviewData{editData: r.editData(source, p, l)}
-	d.Redrive = r.form.Get("redrive")
+	if d.Redrive = r.form.Get("redrive"); !d.Keeper && d.Redrive != "" {
+		d.Copy = r.h.cfg.Journal.DroppedTo(d.Redrive)
+	}
 	if e.Body != nil {
-		d.Lines = linesOf(showBody(l.Publishing.Body, "").Text, showBody(*e.Body, "").Text)
+		d.Lines = said.Lines(showBody(l.Publishing.Body, "").Text, showBody(*e.Body, "").Text, "the body differs in white space, or behind what a page shows of it")
 	}
 	if e.ContentType != nil {
 		d.Changes = append(d.Changes, change{"content type", visible(l.Publishing.ContentType), "text", visible(*e.ContentType), "text"})
@@ -78,43 +79,4 @@ func changesOf(t amqp.Table, e desk.Edit) (changes []change) {
 		changes = append(changes, c)
 	}
 	return changes
-}
-
-// maxLines is how many lines of a body a review shows.
-const maxLines = 400
-
-// linesOf returns the lines that differ between two bodies as they are shown, with some of those
-// around them: all between the first and the last difference.
-func linesOf(was, is string) (lines []line) {
-	const around = 3
-	if was == is {
-		return []line{{"…", "the body differs in white space, or behind what a page shows of it"}}
-	}
-	a, b := strings.Split(was, "\n"), strings.Split(is, "\n")
-	head, tail := 0, 0
-	for head < min(len(a), len(b)) && a[head] == b[head] {
-		head++
-	}
-	for tail < min(len(a), len(b))-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
-		tail++
-	}
-	add := func(mark string, texts []string) {
-		for _, text := range texts {
-			lines = append(lines, line{mark, text})
-		}
-	}
-	if head > around {
-		lines = append(lines, line{"…", ""})
-	}
-	add(" ", a[max(head-around, 0):head])
-	add("-", a[head:len(a)-tail])
-	add("+", b[head:len(b)-tail])
-	add(" ", a[len(a)-tail:min(len(a)-tail+around, len(a))])
-	if tail > around {
-		lines = append(lines, line{"…", ""})
-	}
-	if len(lines) > maxLines {
-		lines = append(lines[:maxLines], line{"…", ""})
-	}
-	return lines
 }

@@ -695,14 +695,15 @@ func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 }
 
 // Somebody who has deleted letters by a slip reads on the same page how they come back.
-func TestADeleteNamesItsCopies(t *testing.T) {
+func TestADeleteAndAnEditNameTheirCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
-		for id, begins := range map[string]string{"gone": "drop", "sent": "send"} {
-			r.write("redrives/"+id+".jsonl", `{"redrive":{"id":"`+id+`","action":"`+begins+`","source":"queue orders.dlq","copy_to":"/var/copies.jsonl","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","done":2}}`+"\n")
+		for id, begins := range map[string]string{"gone": `"drop"`, "sent": `"send"`, "edited": `"send","edit":{"body":"YQ=="}`} {
+			r.write("redrives/"+id+".jsonl", `{"redrive":{"id":"`+id+`","action":`+begins+`,"source":"queue orders.dlq","copy_to":"/var/copies.jsonl","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","done":2}}`+"\n")
 		}
 		const line = "<code>rehop dlq import orders.dlq /var/copies.jsonl</code>"
 		r.has(r.get("/redrive?id=gone"), 200, "/var/copies.jsonl</span>. All letters of the file go back with "+line)
+		r.has(r.get("/redrive?id=edited"), 200, "The original is in ", "/var/copies.jsonl</span>. It goes back as a letter with "+line)
 		if strings.Contains(r.get("/redrive?id=sent").Body.String(), line) {
 			t.Error("letters that were sent are to be imported")
 		}
@@ -811,28 +812,6 @@ func TestAnEditOfWhatSomebodyHasEditedIsRefused(t *testing.T) {
 		form.Set("do", "save")
 		r.has(r.post("/edit", form), 303)
 	})
-}
-
-func TestLinesThatDiffer(t *testing.T) {
-	for _, tt := range []struct{ rule, was, is, lines string }{
-		{"one line in the middle, with those around it", "1 2 3 4 5 6 7 8 9", "1 2 3 4 x 6 7 8 9", "… 2 3 4 -5 +x 6 7 8 …"},
-		{"a line that comes", "1 2", "1 x 2", "1 +x 2"},
-		{"a line that goes at the end", "1 2 3", "1 2", "1 2 -3"},
-		{"a line that is there twice", "1 1", "1 1 1", "1 1 +1"},
-		{"all lines", "1 2", "3", "-1 -2 +3"},
-		{"none that is shown", "1 2", "1 2", "…the body differs in white space, or behind what a page shows of it"},
-	} {
-		var got []string
-		for _, l := range linesOf(strings.ReplaceAll(tt.was, " ", "\n"), strings.ReplaceAll(tt.is, " ", "\n")) {
-			got = append(got, strings.TrimSpace(l.Mark)+l.Text)
-		}
-		if lines := strings.Join(got, " "); lines != tt.lines {
-			t.Errorf("%s: %s, want %s", tt.rule, lines, tt.lines)
-		}
-	}
-	if n := len(linesOf(strings.Repeat("a\n", 1000), strings.Repeat("b\n", 1000))); n != maxLines+1 {
-		t.Errorf("%d lines of 2,000", n)
-	}
 }
 
 func TestAReadOnlyDeskChangesNothing(t *testing.T) {

@@ -84,7 +84,7 @@ warnings; export: it would leave letters out; verify: the broker is not as plann
 4 stopped, 5 no letter matched, also of list, peek, groups, show, export and a dry run.
 
 Move and drop ask before they begin, and so does send with --all. --yes answers for
-you, and is needed where there is no terminal.`,
+you, and is needed where there is no terminal. Edit asks at a terminal only.`,
 		Example: `  rehop queues
   rehop dlq list
   rehop dlq groups orders.dlq
@@ -108,7 +108,7 @@ you, and is needed where there is no terminal.`,
 	flags.StringVar(&a.config, "config", "", "file with lines NAME=value (REHOP_CONFIG)")
 	flags.StringVar(&a.journalDir, "journal", "", "folder for redrives and the audit (REHOP_JOURNAL)")
 	flags.StringVarP(&a.format, "output", "o", "table", "table, wide or json")
-	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask before letters are moved, dropped or all sent; needed where there is no terminal")
+	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask before letters are moved, dropped, edited or all sent; needed where there is no terminal, but for an edit")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	root.AddCommand(a.dlq(), a.redrivesCommand(), a.queuesCommand(), a.deskCommand(), a.doctorCommand(), a.topologyCommand())
 	root.SetIn(a.in)

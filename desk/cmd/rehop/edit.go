@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 	reads "github.com/rehop/rehop/desk/internal/typed"
 	"github.com/rehop/rehop/desk/internal/whereto"
 )
@@ -23,8 +28,10 @@ func (a *app) editCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "edit [QUEUE] ID",
 		Short: "Change one letter and send it",
-		Long: `Edit changes the body or headers of one message and sends it back. A collected letter
-is changed where it is, and the original is kept in the journal; --send sends it too.
+		Long: `Edit changes the body or headers of one message and sends it back. The original is
+written to a file of the journal first, and the command that puts it back is printed. A
+collected letter is changed where it is, and the original is kept in the journal;
+--send sends it too. Edit shows what changes, and asks if there is a terminal.
 ID is the one that list shows, or the message id of the logs if only one letter has it.`,
 		Example: `  rehop dlq edit orders.dlq 8d71590e81c72837a5 --body fixed.json
   rehop dlq edit --store letters.db 4711 --header tenant=acme --remove-header debug --send`,
@@ -90,7 +97,18 @@ ID is the one that list shows, or the message id of the logs if only one letter 
 					return usage(ofFlag("--body", err))
 				}
 			}
-			if keeper, ok := source.(desk.Keeper); ok {
+			a.changes(l, e)
+			keeper, keeps := source.(desk.Keeper)
+			if a.inTTY {
+				what := "Send the changed message of"
+				if keeps {
+					what = "Change"
+				}
+				if err := a.confirmed("%s 1 letter of %s (%s)", what, source.About().Name, r.Filter); err != nil {
+					return err
+				}
+			}
+			if keeps {
 				if err := keeper.Edit(c.Context(), l.ID, e, a.by()); err != nil || !sendToo {
 					return err
 				}
@@ -111,6 +129,49 @@ ID is the one that list shows, or the message id of the logs if only one letter 
 	c.Flags().BoolVar(&sendToo, "send", false, "of a collected letter: send it too")
 	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
 	return c
+}
+
+// changes shows what an edit changes.
+func (a *app) changes(l desk.Letter, e desk.Edit) {
+	if e.Body != nil && !bytes.Equal(*e.Body, l.Publishing.Body) {
+		for _, line := range said.Lines(indented(l.Publishing.Body), indented(*e.Body), "the body differs in white space") {
+			fmt.Fprintf(a.err, "%s %s\n", line.Mark, plain(line.Text))
+		}
+	}
+	change := func(name, was, is string) {
+		if was != is {
+			fmt.Fprintf(a.err, "%s: %s -> %s\n", plain(name), plain(cmp.Or(was, "none")), plain(cmp.Or(is, "none")))
+		}
+	}
+	if e.ContentType != nil {
+		change("content type", l.Publishing.ContentType, *e.ContentType)
+	}
+	if e.RoutingKey != nil {
+		change("routing key", l.RoutingKey, *e.RoutingKey)
+	}
+	header := func(name string) string {
+		if v, is := l.Publishing.Headers[name]; is {
+			return headerText(v)
+		}
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Set)) {
+		change("header "+name, header(name), e.Set[name])
+	}
+	for _, name := range e.Remove {
+		if _, set := e.Set[name]; !set {
+			change("header "+name, header(name), "")
+		}
+	}
+}
+
+// indented is a body with a line for each value, if it is JSON.
+func indented(body []byte) string {
+	var b bytes.Buffer
+	if json.Indent(&b, body, "", "  ") != nil {
+		return strings.ToValidUTF8(string(body), "\uFFFD")
+	}
+	return b.String()
 }
 
 func readAll(in io.Reader, name string) ([]byte, error) {

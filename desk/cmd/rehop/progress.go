@@ -77,7 +77,11 @@ func (a *app) result(p desk.Progress, err error) error {
 			shown.Error = "" // it is told as the error of the command
 		}
 		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(said.Text(fields.Replace(shown.String()))))
-		if r := p.Redrive; r.Action == desk.Drop && p.Done > 0 {
+		switch r := p.Redrive; {
+		case p.Done == 0:
+		case r.Edit != nil && r.CopyTo != "":
+			fmt.Fprintf(a.err, "the original is in %s; it goes back as a letter with: %s\n", plain(r.CopyTo), plain(said.Import(r.Source, r.CopyTo)))
+		case r.Action == desk.Drop:
 			fmt.Fprintf(a.err, "copies are in %s; all letters of the file go back with: %s\n", plain(r.CopyTo), plain(said.Import(r.Source, r.CopyTo)))
 		}
 	}

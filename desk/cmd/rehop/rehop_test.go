@@ -396,6 +396,23 @@ func TestEditing(t *testing.T) {
 	if m := q.Ready[0]; string(m.Body) != `{"order":"mended"}` || m.Headers["tenant"] != "acme" || m.MessageId != "m-2" {
 		t.Errorf("sent: %+v", m)
 	}
+	s.prints("-   \"order\": 2\n", "+   \"order\": \"mended\"\n", "header tenant: none -> acme\n", "the original is in ", "; it goes back as a letter with: rehop dlq import orders.dlq ")
+	_, back, _ := strings.Cut(s.err, "letter with: rehop ")
+	s.run(exitDone, strings.Fields(back)...)
+	s.has("orders.dlq", 6)
+
+	// Where somebody can answer, the difference is shown, and nothing is done without a yes.
+	s.tty, s.answer = true, "n\n"
+	edit := []string{"dlq", "edit", "orders.dlq", "m-2", "--body", body, "--content-type", "text/plain"}
+	s.run(exitFailed, edit...)
+	s.prints("-   \"order\": 2\n", "content type: none -> text/plain\n", "Send the changed message of 1 letter of queue orders.dlq (id=", "? [y/N] ", "nothing was done")
+	s.has("orders.dlq", 6)
+	s.answer = "y\n"
+	s.run(exitDone, edit...)
+	s.answer = ""
+	s.run(exitDone, "dlq", "edit", "orders.dlq", "m-3", "--key", "order.late", "--remove-header", "none", "--yes")
+	s.prints("routing key: order.paid -> order.late\n")
+	s.has("orders", 3)
 }
 
 // A letter that was not looked for is not called absent.

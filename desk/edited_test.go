@@ -1,0 +1,75 @@
+package desk
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// The original of a letter that is sent with a change is in a file before the changed message is published, once, however
+// often the redrive tries. It comes back from there as it was.
+func TestAnEditKeepsTheOriginal(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead(orders(1)...)
+		live := w.live()
+		all, err := live.Peek(w.Context(), 10)
+		must(w.T, err)
+		body := []byte("changed")
+		edit := Redrive{ID: "mine", Action: Send, All: true, Edit: &Edit{Body: &body}, To: address("missing")}
+		p, err := live.Execute(w.Context(), edit, nil)
+		if err == nil && p.Failed == 0 || p.Redrive.CopyTo != w.journal.DroppedTo("mine") {
+			w.Errorf("%+v: %v", p, err)
+		}
+		_, err = w.channel().QueueDeclare("missing", true, false, false, false, nil)
+		must(w.T, err)
+		published := -1
+		live.gap = func(moment string) {
+			if moment == "tried" {
+				published = 0
+				if !bytes.Contains(readFile(w.T, w.journal.DroppedTo("mine")), all.Letters[0].Publishing.Body) {
+					w.Error("the changed message is published, and its original is not kept")
+				}
+				if q, _ := w.broker.Queue("missing"); len(q.Ready) > 0 {
+					published = len(q.Ready)
+				}
+			}
+		}
+		p, err = live.Resume(w.Context(), "mine", By{}, nil)
+		must(w.T, err)
+		if p.Done != 1 || published != 0 {
+			w.Errorf("%+v, after %d messages", p, published)
+		}
+		w.has("missing", 1)
+		w.has("orders.dlq", 0)
+		done, err := Import(w.Context(), w.conn, bytes.NewReader(readFile(w.T, p.Redrive.CopyTo)), w.journal, ImportOptions{Queue: "orders.dlq"})
+		if err != nil || done.Letters != 1 {
+			w.Errorf("%+v: %v", done, err)
+		}
+		back, err := live.Peek(w.Context(), 10)
+		must(w.T, err)
+		was, is := all.Letters[0].Publishing, back.Letters[0].Publishing
+		for _, headers := range []amqp.Table{was.Headers, is.Headers} {
+			delete(headers, "x-delivery-count")
+			delete(headers, "x-acquired-count")
+		}
+		if !reflect.DeepEqual(is, was) {
+			w.Errorf("imported\n%+v\nwant\n%+v", is, was)
+		}
+	})
+}
+
+// Without its copy no letter is sent with a change.
+func TestAnEditWithoutACopySendsNothing(t *testing.T) {
+	inBubble(t, versions[0], func(w *fixture) {
+		w.dead(orders(1)...)
+		live := w.live()
+		body := []byte("changed")
+		edit := Redrive{Action: Send, All: true, Edit: &Edit{Body: &body}, CopyTo: w.TempDir()}
+		if p, err := live.Execute(w.Context(), edit, nil); err == nil || p.Done != 0 {
+			w.Errorf("%+v: %v", p, err)
+		}
+		w.has("orders", 0)
+	})
+}
