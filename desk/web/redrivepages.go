@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/rehop/rehop/desk"
@@ -48,6 +49,29 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 		d.Import = said.Import(r.Source, r.CopyTo)
 	}
 	return d, nil
+}
+
+// outcome is how a redrive has ended, or that it has not.
+type outcome struct{ Words, Class string }
+
+func outcomeOf(p desk.Progress) outcome {
+	known, _ := p.Total()
+	switch {
+	case p.State == desk.Running:
+		return outcome{string(p.State), "run"}
+	case p.State == desk.Failed:
+		return outcome{string(p.State), "bad"}
+	case p.State == desk.CutOff:
+		return outcome{string(p.State), "cause"}
+	case p.State != desk.Done:
+		return outcome{string(p.State), "stopped"}
+	case p.Done == 0:
+		at := slices.IndexFunc(deeds, func(d deed) bool { return d.Do == p.Redrive.Action })
+		return outcome{"nothing " + deeds[max(at, 0)].Past, "nothing"}
+	case p.Done < known || p.Resumable():
+		return outcome{"done in part", "warn"}
+	}
+	return outcome{string(p.State), "good"}
 }
 
 // placeOfSource is the place that a source of a redrive is, if this desk has it.

@@ -58,7 +58,7 @@ func readPages(named func(string) string) (*pages, error) {
 			n, about := p.Total()
 			return strings.TrimSpace(about + " " + number(n))
 		},
-		"target": target,
+		"target": target, "outcome": outcomeOf,
 		"short":  func(id string) string { return strings.TrimPrefix(id, time.Now().UTC().Format("20060102-")) },
 		"inc":    func(n int) int { return n + 1 },
 	}

@@ -425,19 +425,29 @@ func TestARedriveSaysWhoseItsErrorIs(t *testing.T) {
 	})
 }
 
-// Each state of a redrive has a colour of its own, and so has one that is done and has left letters.
-func TestEachStateOfARedriveHasAColour(t *testing.T) {
+// Each outcome of a redrive has words and a colour of its own: one that has sent nothing looks like no success.
+func TestEachOutcomeOfARedriveHasWordsAndAColour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		seen := map[string]string{}
-		for _, state := range []string{`"done"`, `"done","failed":1`, `"stopped"`, `"failed"`, `"cut off"`} {
-			r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":`+state+`}}`+"\n")
+		of := map[string]string{"drop · nothing deleted": "send · nothing sent", "move · nothing moved": "send · nothing sent"}
+		for i, tt := range []struct{ action, state, words string }{
+			{"send", `"done","done":3`, "send · done"}, {"send", `"done","done":2,"failed":1`, "send · done in part"}, {"send", `"done","done":2,"skipped":1`, "send · done in part"}, {"send", `"done","done":2,"maybe_sent":1`, "send · done in part"},
+			{"send", `"done"`, "send · nothing sent"}, {"send", `"done","failed":3`, "send · nothing sent"}, {"send", `"done","skipped":3`, "send · nothing sent"}, {"move", `"done","skipped":3`, "move · nothing moved"}, {"drop", `"done"`, "drop · nothing deleted"},
+			{"send", `"stopped"`, "send · stopped"}, {"send", `"failed"`, "send · failed"}, {"send", `"cut off"`, "send · cut off"},
+		} {
+			r.write("redrives/o-3.jsonl", fmt.Sprintf(`{"redrive":{"id":"o-3","action":%q,"source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":%s}}`+"\n%[3]*s", tt.action, tt.state, i, ""))
 			_, rest, _ := strings.Cut(r.get("/redrive?id=o-3").Body.String(), `<div class="card-top"><div><span class="tag `)
-			colour, _, _ := strings.Cut(rest, `"`)
-			if other := seen[colour]; colour == "" || other != "" {
-				t.Errorf("%s has the colour %q of %s", state, colour, other)
+			colour, rest, _ := strings.Cut(rest, `">`)
+			words, _, _ := strings.Cut(rest, "<")
+			if words != tt.words {
+				t.Errorf("%s of %s is called %q, want %q", tt.state, tt.action, words, tt.words)
 			}
-			seen[colour] = state
+			words = cmp.Or(of[words], words)
+			if other := seen[colour]; colour == "" || other != "" && other != words {
+				t.Errorf("%s has the colour %q of %s", words, colour, other)
+			}
+			seen[colour] = words
 		}
 		if seen["run"] != "" {
 			t.Errorf("%s has the colour of a redrive that runs", seen["run"])
