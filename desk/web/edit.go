@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -27,6 +28,12 @@ type editData struct {
 	Was     string // the letter of a store that the form was made from; that of a queue has another ID if it is another
 	Headers []editedHeader
 	Cancel  string // address
+
+	// Of a form that was sent with a fault.
+	Fault string
+	Type  string        // the content type
+	New   []hiddenField // headers that the letter does not have
+	Given string        // the reason
 }
 
 // stateOf is another one for a letter of a store that somebody has edited.
@@ -42,6 +49,7 @@ type editedHeader struct {
 	shownHeader
 	Text    string // in a field; else the value cannot be written in one
 	IsField bool
+	Removed bool
 }
 
 // rowsOf returns a row of the form for each of the message's own headers.
@@ -101,7 +109,42 @@ func (r *request) editData(source desk.Source, p place, l desk.Letter) editData 
 	}
 	d.Body, d.Why = editable(l.Publishing.Body)
 	d.Headers = rowsOf(l.Publishing.Headers)
+	d.Type, d.New = l.Publishing.ContentType, []hiddenField{{}}
 	return d
+}
+
+// editAgain shows a form once more that has a fault, as the person has filled it in.
+func (r *request) editAgain(source desk.Source, p place, l desk.Letter, fault error) error {
+	body, given := r.form["body"]
+	if given && len(body[0]) > maxEditable {
+		return fault
+	}
+	d := r.editData(source, p, l)
+	d.Fault, d.Redrive, d.Given = fault.Error(), r.form.Get("redrive"), r.form.Get("why")
+	if given {
+		d.Body = body[0]
+	}
+	if ct, ok := r.form["content_type"]; ok {
+		d.Type = ct[0]
+	}
+	rows := map[string]*editedHeader{}
+	for i := range d.Headers {
+		row := &d.Headers[i]
+		rows[row.Raw], row.Removed = row, slices.Contains(r.form["remove"], row.Raw)
+	}
+	names, values := r.form["header_name"], r.form["header_value"]
+	var added []hiddenField
+	for i := range min(len(names), len(values)) {
+		if row := rows[names[i]]; row != nil && row.IsField {
+			row.Text = values[i]
+		} else if names[i] != "" || values[i] != "" {
+			added = append(added, hiddenField{names[i], values[i]})
+		}
+	}
+	if added != nil {
+		d.New = added
+	}
+	return r.showStatus(http.StatusBadRequest, "edit", view{Title: "Edit", Nav: "place", Events: p.events(), Data: d})
 }
 
 // edit changes a letter, and sends it if that was asked for.
@@ -132,7 +175,7 @@ func (h *Handler) edit(r *request) error {
 	id := r.form.Get("id")
 	e, err := r.editOf(l)
 	if err != nil {
-		return err
+		return r.editAgain(source, p, l, err)
 	}
 	if r.form.Get("do") == "review" {
 		return r.review(source, p, l, e)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // Of letters that are selected in a list one is edited, and the others stay selected: on the way there, after the edit
@@ -49,6 +51,33 @@ func TestLettersStaySelectedWhileOneIsEdited(t *testing.T) {
 		w = r.post("/edit", form)
 		if r.has(w, 303); !strings.HasPrefix(w.Header().Get("Location"), "letters?id=id2&id=id1&picked=1&said=") {
 			t.Errorf("%q", w.Header().Get("Location"))
+		}
+	})
+}
+
+// A form with a fault is shown once more, with the texts of the person and with the fault, and the same redrive.
+func TestAnEditWithAFaultIsShownAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.queue.looked = 1
+		r.queue.letters[0].Publishing.Headers = amqp.Table{"tenant": "acme", "debug": "yes"}
+		for _, do := range []string{"review", "send"} {
+			form := url.Values{
+				"queue": {"orders.dlq"}, "id": {"id1", "id2"}, "redrive": {"o-1"}, "do": {do}, "body": {"{\r\n  \"order\": <2>\r\n}"}, "content_type": {"text/json"}, "why": {"a \"typo\""},
+				"header_name": {"tenant", "debug", "new<"}, "header_value": {"other", "yes", "7"}, "remove": {"debug"},
+			}
+			r.has(r.post("/edit", form), 400, "<h1>Edit and send</h1>", `role="alert"`, "the body was JSON, and is none now: invalid character", ", at line 2, column 12</p>",
+				"\n{\r\n  &#34;order&#34;: &lt;2&gt;\r\n}</textarea>", `value="text/json"`, `value="other"`, `value="debug" checked`, `value="new&lt;"`, `value="7"`, `value="a &#34;typo&#34;"`, `name="redrive" value="o-1"`, `name="id" value="id2"`, "Review the change")
+			form.Set("body", `{"order":2}`)
+			form["header_name"][2] = "x-death"
+			r.has(r.post("/edit", form), 400, "<h1>Edit and send</h1>", "none that rehop or the broker writes", `value="x-death"`, "{&#34;order&#34;:2}</textarea>")
+		}
+		if len(r.queue.redrives) > 0 {
+			t.Errorf("sent: %+v", r.queue.redrives)
+		}
+		r.has(r.post("/edit", url.Values{"queue": {"orders.dlq"}, "id": {"id1"}, "body": {"{" + strings.Repeat("a", maxEditable)}, "do": {"review"}}), 400, "is none now") // too large to be shown
+		if body := r.get("/edit?queue=orders.dlq&id=id1").Body.String(); strings.Contains(body, `class="note bad"`) || strings.Contains(body, " checked") {
+			t.Error("a form that nobody has sent has a fault")
 		}
 	})
 }

@@ -59,8 +59,8 @@ func readPages(named func(string) string) (*pages, error) {
 			return strings.TrimSpace(about + " " + number(n))
 		},
 		"target": target, "outcome": outcomeOf,
-		"short":  func(id string) string { return strings.TrimPrefix(id, time.Now().UTC().Format("20060102-")) },
-		"inc":    func(n int) int { return n + 1 },
+		"short": func(id string) string { return strings.TrimPrefix(id, time.Now().UTC().Format("20060102-")) },
+		"inc":   func(n int) int { return n + 1 },
 	}
 	shared, err := template.New("").Funcs(funcs).ParseFS(templates, "templates/layout.html", "templates/live.html")
 	if err != nil {

@@ -3,9 +3,11 @@ package typed
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"strings"
+	"unicode/utf8"
 )
 
 // Body returns an error if a body that was JSON is none after an edit: a slip that would make
@@ -17,9 +19,22 @@ func Body(was, is []byte, contentType string) error {
 		return nil
 	}
 	if err := json.Unmarshal(is, &one); err != nil {
-		return fmt.Errorf("the body was JSON, and is none now: %w", err)
+		line, column := place(is, err)
+		return fmt.Errorf("the body was JSON, and is none now: %w, at line %d, column %d", err, line, column)
 	}
 	return nil
+}
+
+// place returns the line and the column of the last character that was read as JSON, both from 1.
+func place(body []byte, err error) (line, column int) {
+	n := 0
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		n = min(max(int(syntax.Offset)-1, 0), len(body))
+	}
+	before := body[:n]
+	begin := bytes.LastIndexByte(before, '\n') + 1
+	return bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[begin:]) + 1
 }
 
 // LooksLikeJSON reports whether a body begins as an object or an array does.

@@ -1,6 +1,9 @@
 package typed
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // A body that was JSON stays JSON. That a text reads as a number makes no JSON of it.
 func TestBody(t *testing.T) {
@@ -24,6 +27,18 @@ func TestBody(t *testing.T) {
 	} {
 		if err := Body([]byte(tt.was), []byte(tt.is), tt.contentType); (err != nil) != tt.fails {
 			t.Errorf("%q of %q to %q: %v", tt.was, tt.contentType, tt.is, err)
+		}
+	}
+}
+
+// The error names the place of the slip, as an editor counts it.
+func TestBodyNamesThePlace(t *testing.T) {
+	for is, want := range map[string]string{
+		"{\n  \"a\": é\n}": "line 2, column 8", "{\r\n\"ü\" 1}": "line 2, column 5", `{"a":1`: "line 1, column 6", "": "line 1, column 1", "{}\n\n]": "line 3, column 1",
+	} {
+		err := Body([]byte("{}"), []byte(is), "")
+		if err == nil || !strings.HasSuffix(err.Error(), ", at "+want) {
+			t.Errorf("%q: %v, want %s", is, err, want)
 		}
 	}
 }
