@@ -71,6 +71,18 @@ func cut(s string, n int) string {
 	return s[:n] + "…"
 }
 
+// ends returns a text without its middle, if it has more than n bytes: ids differ at their ends.
+func ends(n int, s string) string {
+	if len(s) <= n {
+		return visible(s)
+	}
+	end := len(s) - n/2
+	for end < len(s) && !utf8.RuneStart(s[end]) {
+		end++
+	}
+	return visible(cut(s, n/2) + s[end:])
+}
+
 // shownBody is a body as a page shows it.
 type shownBody struct {
 	Mode  string   // json, text or hex

@@ -301,5 +301,5 @@ func (h *Handler) letter(r *request) error {
 		d.Fields = append(d.Fields, hiddenField{"next try", l.NextTry.UTC().Format(time.DateTime) + " UTC or later"})
 	}
 	title := cmp.Or(m.MessageId, l.ID)
-	return r.show("letter", view{Title: "Letter " + cut(title, 60), Nav: "place", Events: p.events(), Data: d})
+	return r.show("letter", view{Title: "Letter " + ends(60, title), Nav: "place", Events: p.events(), Data: d})
 }

@@ -1446,3 +1446,19 @@ func TestABodyOfJSONStaysJSON(t *testing.T) {
 		r.has(r.post("/edit", form), 303)
 	})
 }
+
+// Message ids of one service differ at their ends, so that a long one is cut in its middle.
+func TestALongMessageIDShowsItsEnd(t *testing.T) {
+	for s, want := range map[string]string{"": "", "0123456789": "0123456789", "0123456789a": "01234…6789a", "ééééééé": "éé…éé", "0123456789\x00": "01234…6789␀"} {
+		if got := ends(10, s); got != want {
+			t.Errorf("%q is shown as %q, want %q", s, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.letters[0].Publishing.MessageId = "shop-orders-" + strings.Repeat("0", 300) + "-4711"
+		for _, page := range []string{"letters?", "letter?id=id1&", "send?id=id1&", "edit?id=id1&", "search?text=stock&"} {
+			r.has(r.get("/"+page+"store=store+letters.db"), 200, "shop-orders-000", "000-4711")
+		}
+	})
+}

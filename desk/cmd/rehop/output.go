@@ -91,6 +91,15 @@ func (a *app) short(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
+// middle cuts the middle out of an id for a table: ids differ at their ends.
+func (a *app) middle(s string, n int) string {
+	runes := []rune(s)
+	if a.format == "wide" || len(runes) <= n {
+		return s
+	}
+	return string(runes[:n/2]) + "…" + string(runes[len(runes)-(n-n/2-1):])
+}
+
 // ago is how long ago a time is.
 func ago(at time.Time) string {
 	if at.IsZero() {
@@ -233,7 +242,7 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 		if l.Doubt != "" {
 			doubted++
 		}
-		row := []string{l.ID, ago(l.Failed), orDash(l.Queue), orDash(string(l.Cause)), orDash(a.short(l.Error, 50)), orDash(a.short(l.Publishing.MessageId, 36))}
+		row := []string{l.ID, ago(l.Failed), orDash(l.Queue), orDash(string(l.Cause)), orDash(a.short(l.Error, 50)), orDash(a.middle(l.Publishing.MessageId, 36))}
 		if a.format == "wide" {
 			row = append(row, strconv.Itoa(l.Attempts), strconv.Itoa(l.Redrives), orDash(l.Exchange), orDash(l.RoutingKey),
 				strconv.Itoa(len(l.Publishing.Body)), orDash(l.Framework), orDash(l.State))

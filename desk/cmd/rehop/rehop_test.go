@@ -415,6 +415,13 @@ func TestEditing(t *testing.T) {
 	s.has("orders", 3)
 }
 
+func TestALongMessageIDShowsItsEnd(t *testing.T) {
+	s := open(t)
+	s.dead("orders.dlq", "orders", "shop-orders-"+strings.Repeat("0", 60)+"-4711")
+	s.run(exitDone, "dlq", "list", "orders.dlq")
+	s.prints("shop-orders-000", "000-4711")
+}
+
 // A letter that was not looked for is not called absent.
 func TestALetterThatIsNotFoundMayBeElsewhere(t *testing.T) {
 	s := open(t)
