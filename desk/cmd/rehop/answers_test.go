@@ -61,6 +61,12 @@ func (s *shell) declare(specs ...topology.Spec) {
 }
 
 // dead publishes letters of a work queue.
+func (s *shell) body(id, body string) {
+	s.Helper()
+	_, err := s.broker.Publish(rehoptest.Message{RoutingKey: "orders.dlq", Publishing: amqp.Publishing{MessageId: id, Body: []byte(body), Headers: amqp.Table{"x-rehop-queue": "orders"}}})
+	must(s, err)
+}
+
 func (s *shell) dead(dlq, queue string, ids ...string) {
 	s.Helper()
 	for _, id := range ids {

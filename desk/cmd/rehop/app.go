@@ -23,11 +23,12 @@ type streams struct {
 	in       io.Reader
 	out, err io.Writer
 	inTTY    bool // somebody can answer
+	outTTY   bool // somebody reads
 	errTTY   bool // somebody watches
 }
 
 func standard() streams {
-	return streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, inTTY: isTerminal(os.Stdin), errTTY: isTerminal(os.Stderr)}
+	return streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, inTTY: isTerminal(os.Stdin), outTTY: isTerminal(os.Stdout), errTTY: isTerminal(os.Stderr)}
 }
 
 func isTerminal(f *os.File) bool {

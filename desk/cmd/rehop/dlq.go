@@ -16,7 +16,10 @@ collect has taken out of queues.
 RabbitMQ has no way to look at a queue without taking messages. rehop takes them,
 hands them back in their order, and leaves each marked as redelivered. It refuses to
 look where a look could cost a letter, and says why. Collected letters can be looked
-at freely.`,
+at freely.
+
+Flags such as --error and --id are conditions, and a letter is meant if it fits all of
+them: --id A --message-id B are the letters with the id A that have the message id B.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

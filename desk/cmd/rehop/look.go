@@ -155,16 +155,22 @@ func (a *app) printGroups(groups desk.Groups) error {
 
 func (a *app) showCommand() *cobra.Command {
 	var p place
+	var body bool
 	c := &cobra.Command{
 		Use:   "show [QUEUE] ID",
 		Short: "Show one letter: its life, headers, stack and body",
 		Long: `Show prints one letter. ID is the one that list shows, or the message id of the logs if
-only one letter has it.`,
+only one letter has it. With --body it prints the body alone, as it is; a terminal gets
+no control characters of it.`,
 		Example: `  rehop dlq show orders.dlq 8d71590e81c72837a5
+  rehop dlq show orders.dlq 8d71590e81c72837a5 --body > body.json
   rehop dlq show orders.dlq order-4711
   rehop dlq show --store letters.db 4711 --output json`,
 		Args: args(cobra.RangeArgs(1, 2)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) error {
+			if body && a.format == "json" {
+				return usage(errors.New("--body prints the body alone, and --output json has it among all else: give one of them"))
+			}
 			source, rest, err := a.open(c.Context(), p, rest, false)
 			if err != nil {
 				return err
@@ -173,13 +179,21 @@ only one letter has it.`,
 				return usage(errors.New("which letter? Give its id"))
 			}
 			l, err := letterOf(c, source, rest[0])
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case !body:
+				return a.show(l)
+			case a.outTTY:
+				fmt.Fprintln(a.out, wholeBody(l.Publishing.Body))
+				return nil
 			}
-			return a.show(l)
+			_, err = a.out.Write(l.Publishing.Body)
+			return err
 		},
 	}
 	p.flags(c)
+	c.Flags().BoolVar(&body, "body", false, "print the body alone, as it is")
 	return c
 }
 

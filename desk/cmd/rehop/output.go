@@ -382,9 +382,14 @@ const maxBody = 4 << 10
 func (a *app) body(body []byte) string {
 	rest := ""
 	if len(body) > maxBody && a.format != "wide" {
-		rest = fmt.Sprintf("\n… %d bytes more: --output wide, or json", len(body)-maxBody)
+		rest = fmt.Sprintf("\n… %d bytes more: --body, or --output wide or json", len(body)-maxBody)
 		body = body[:maxBody]
 	}
+	return wholeBody(body) + rest
+}
+
+// wholeBody is all of a body for a terminal.
+func wholeBody(body []byte) string {
 	var indented strings.Builder
 	if json.Valid(body) {
 		e := json.NewEncoder(&indented)
@@ -398,7 +403,7 @@ func (a *app) body(body []byte) string {
 	for i := range lines {
 		lines[i] = "  " + plain(lines[i])
 	}
-	return strings.Join(lines, "\n") + rest
+	return strings.Join(lines, "\n")
 }
 
 func letterCount(n int) string {

@@ -59,6 +59,17 @@ func (a *app) watch() (tell func(desk.Progress), end func()) {
 	return tell, end
 }
 
+// copies says where the copies of a redrive are, and how they go back.
+func (a *app) copies(p desk.Progress) {
+	switch r := p.Redrive; {
+	case p.Done == 0:
+	case r.Edit != nil && r.CopyTo != "":
+		fmt.Fprintf(a.err, "the original is in %s; it goes back as a letter with: %s\n", plain(r.CopyTo), plain(said.Import(r.Source, r.CopyTo)))
+	case r.Action == desk.Drop:
+		fmt.Fprintf(a.err, "copies are in %s; all letters of the file go back with: %s\n", plain(r.CopyTo), plain(said.Import(r.Source, r.CopyTo)))
+	}
+}
+
 // result prints how a redrive ended, and returns its exit code as an error.
 func (a *app) result(p desk.Progress, err error) error {
 	if p.Redrive.ID == "" { // it has not begun
@@ -77,13 +88,7 @@ func (a *app) result(p desk.Progress, err error) error {
 			shown.Error = "" // it is told as the error of the command
 		}
 		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(said.Text(fields.Replace(shown.String()))))
-		switch r := p.Redrive; {
-		case p.Done == 0:
-		case r.Edit != nil && r.CopyTo != "":
-			fmt.Fprintf(a.err, "the original is in %s; it goes back as a letter with: %s\n", plain(r.CopyTo), plain(said.Import(r.Source, r.CopyTo)))
-		case r.Action == desk.Drop:
-			fmt.Fprintf(a.err, "copies are in %s; all letters of the file go back with: %s\n", plain(r.CopyTo), plain(said.Import(r.Source, r.CopyTo)))
-		}
+		a.copies(p)
 	}
 	switch {
 	case errors.Is(err, store.ErrCanary):

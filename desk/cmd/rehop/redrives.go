@@ -17,10 +17,11 @@ func (a *app) redrivesCommand() *cobra.Command {
 	var n int
 	c := &cobra.Command{
 		Use:   "redrives",
-		Short: "List what was sent back, moved or dropped, and stop or resume it",
+		Short: "List what was sent back, moved or dropped, show, stop or resume it",
 		Long: `Each send, move and drop is a redrive. It is written into the journal, with its id,
 before it begins. Without a command, redrives lists those of the journal, the newest first.`,
 		Example: `  rehop redrives
+  rehop redrives show 20270115-093000-x7k2pq
   rehop redrives stop 20270115-093000-x7k2pq
   rehop redrives resume 20270115-093000-x7k2pq --why "the stock service is mended"`,
 		Args: args(cobra.NoArgs),
@@ -52,13 +53,43 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 		},
 	}
 	c.Flags().IntVarP(&n, "limit", "n", 50, "redrives to show")
-	c.AddCommand(a.stopCommand(), a.resumeCommand())
+	c.AddCommand(a.showRedriveCommand(), a.stopCommand(), a.resumeCommand())
 	return c
+}
+
+func (a *app) showRedriveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Show one redrive: what was asked for, and its counts", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs(func(desk.Progress) bool { return true }),
+		RunE: func(_ *cobra.Command, rest []string) error {
+			journal, err := a.journal()
+			if err != nil {
+				return err
+			}
+			p, err := journal.Redrive(rest[0])
+			if err != nil {
+				return err
+			}
+			if a.format == "json" {
+				return a.json(progressFor(p))
+			}
+			total, about := p.Total()
+			for _, row := range [][2]string{
+				{"redrive", p.Redrive.ID}, {"state", said.Text(fields.Replace(p.String()))}, {"action", string(p.Redrive.Action)}, {"letters", p.Redrive.Which()},
+				{"of", strings.TrimSpace(about + " " + strconv.Itoa(total))}, {"source", p.Redrive.Source}, {"by", p.Redrive.By.Who}, {"why", p.Redrive.By.Why}, {"began", p.Redrive.Created.UTC().Format(time.DateTime) + " UTC"},
+			} {
+				if row[1] != "" {
+					fmt.Fprintf(a.out, "%-8s %s\n", row[0], plain(row[1]))
+				}
+			}
+			a.copies(p)
+			return nil
+		},
+	}
 }
 
 func (a *app) stopCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "stop ID", Short: "Stop a redrive, in whichever process it runs", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs,
+		Use: "stop ID", Short: "Stop a redrive, in whichever process it runs", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs(func(p desk.Progress) bool { return !p.Ended() }),
 		RunE: func(_ *cobra.Command, rest []string) error {
 			journal, err := a.journal()
 			if err != nil {
@@ -80,7 +111,7 @@ sent stays in its queue: the redrive was cut off before the queue had let go of
 that one. Ask the receiver, or compare the queues, and then choose:
   --maybe-sent delete    it is the letter that was sent: it leaves the queue
   --maybe-sent again     it is another letter: it is sent too, and counts as perhaps twice`,
-		Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs,
+		Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs(desk.Progress.Resumable),
 		RunE: func(c *cobra.Command, rest []string) error {
 			journal, err := a.journal()
 			if err != nil {
@@ -118,23 +149,25 @@ that one. Ask the receiver, or compare the queues, and then choose:
 	return c
 }
 
-// redriveIDs completes the id of a redrive.
-func (a *app) redriveIDs(_ *cobra.Command, rest []string, _ string) ([]string, cobra.ShellCompDirective) {
-	journal, err := a.journal()
-	if err != nil || len(rest) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	redrives, err := journal.Redrives(1000)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var ids []string
-	for _, p := range redrives {
-		if p.Resumable() {
-			ids = append(ids, fmt.Sprintf("%s\t%s, %s", p.Redrive.ID, p.State, p.Redrive.Source))
+// redriveIDs completes the id of a redrive that a command is for.
+func (a *app) redriveIDs(isFor func(desk.Progress) bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, rest []string, _ string) ([]string, cobra.ShellCompDirective) {
+		journal, err := a.journal()
+		if err != nil || len(rest) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		redrives, err := journal.Redrives(1000)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var ids []string
+		for _, p := range redrives {
+			if isFor(p) {
+				ids = append(ids, fmt.Sprintf("%s\t%s, %s", p.Redrive.ID, p.State, p.Redrive.Source))
+			}
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
 	}
-	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) auditCommand() *cobra.Command {

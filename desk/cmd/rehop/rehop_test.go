@@ -35,6 +35,7 @@ type shell struct {
 	broker *rehoptest.Broker
 	url    string
 	tty    bool
+	outTTY bool
 	answer string
 	in     io.Reader // instead of answer
 
@@ -88,7 +89,7 @@ func (s *shell) run(code int, args ...string) {
 	if in == nil {
 		in = strings.NewReader(s.answer)
 	}
-	got := run(s.Context(), args, streams{in: in, out: &out, err: &err, inTTY: s.tty})
+	got := run(s.Context(), args, streams{in: in, out: &out, err: &err, inTTY: s.tty, outTTY: s.outTTY})
 	s.out, s.err = out.String(), err.String()
 	if got != code && code >= 0 {
 		s.Errorf("rehop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, s.out, s.err)

@@ -121,8 +121,8 @@ func (s *span) Type() string { return "duration" }
 
 func (f *filter) flags(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringArrayVar(&f.IDs, "id", nil, "id of a letter, as list and peek show it; may be given several times")
-	flags.StringArrayVar(&f.MessageIDs, "message-id", nil, "message id; may be given several times")
+	flags.StringArrayVar(&f.IDs, "id", nil, "id of a letter, as list and peek show it; given several times: any of them; beside other conditions: all hold")
+	flags.StringArrayVar(&f.MessageIDs, "message-id", nil, "message id; given several times: any of them; beside other conditions: all hold")
 	flags.StringVar(&f.Queue, "queue", "", "queue that failed")
 	flags.StringVar(&f.Exchange, "exchange", "", "exchange that the message was first published to")
 	flags.StringVar(&f.RoutingKey, "key", "", "routing key that the message was first published with")
