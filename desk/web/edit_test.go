@@ -16,7 +16,7 @@ func TestLettersStaySelectedWhileOneIsEdited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		r.queue.looked = 1
-		r.has(r.get("/letters?queue=orders.dlq"), 200, `<button class="quiet one" formaction="edit" name="edit" value="id2">`)
+		r.has(r.get("/letters?queue=orders.dlq"), 200, `<button class="quiet one" formaction="edit" name="edit" value="id2" aria-label="Edit the letter at place 2">`)
 		all := `href="letters?id=id2&amp;id=id1&amp;id=id3&amp;picked=1&amp;queue=orders.dlq">Cancel`
 		hidden := `name="id" value="id2"><input type="hidden" name="id" value="id1"><input type="hidden" name="id" value="id3">`
 		r.has(r.get("/edit?picked=1&queue=orders.dlq&id=id1&id=id2&id=id3&edit=id2"), 200, hidden, all)
@@ -78,6 +78,28 @@ func TestAnEditWithAFaultIsShownAgain(t *testing.T) {
 		r.has(r.post("/edit", url.Values{"queue": {"orders.dlq"}, "id": {"id1"}, "body": {"{" + strings.Repeat("a", maxEditable)}, "do": {"review"}}), 400, "is none now") // too large to be shown
 		if body := r.get("/edit?queue=orders.dlq&id=id1").Body.String(); strings.Contains(body, `class="note bad"`) || strings.Contains(body, " checked") {
 			t.Error("a form that nobody has sent has a fault")
+		}
+	})
+}
+
+// A browser that comes back to a list ticks boxes by their numbers, if the form has the same action. So the form of other
+// rows is another one: else letters are ticked that nobody has selected.
+func TestTheFormOfOtherRowsIsAnotherOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.queue.looked = 1
+		form := func() string {
+			_, rest, _ := strings.Cut(r.get("/letters?queue=orders.dlq").Body.String(), `<form class="pick" action="send#`)
+			rows, _, _ := strings.Cut(rest, `"`)
+			return rows
+		}
+		first := form()
+		if again := form(); first == "" || again != first {
+			t.Errorf("the same rows: %q, then %q", first, again)
+		}
+		r.queue.letters = r.queue.letters[1:]
+		if other := form(); other == first || other == "" {
+			t.Errorf("other rows: %q, then %q", first, other)
 		}
 	})
 }

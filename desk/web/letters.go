@@ -2,6 +2,8 @@ package web
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"slices"
@@ -28,6 +30,7 @@ type lettersData struct {
 	Columns []column[desk.Letter]
 	Order   string // that the rows are in
 	Picked  bool   // all rows are selected
+	Form    string // another one for other rows
 	Sorted  string // says which letters were sorted; empty: they are in the order of their places
 }
 
@@ -58,9 +61,12 @@ func (h *Handler) letters(r *request) error {
 	if err != nil {
 		return err
 	}
+	ids := sha256.New()
 	for _, l := range d.List.Letters {
+		fmt.Fprintf(ids, "%q ", l.ID)
 		d.Rows = append(d.Rows, shownRow{l, address("letter", p, nil, "id", l.ID)})
 	}
+	d.Form = hex.EncodeToString(ids.Sum(nil)[:6])
 	if first > 0 {
 		d.Back = address("letters", p, d.Values, "sort", r.form.Get("sort"))
 	}
