@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +17,48 @@ import (
 
 	"github.com/rehop/rehop/connection"
 )
+
+// A cluster that was given no name has another one at each node. A redrive that was begun at one node goes on at another, if
+// the management API says that both are of the cluster.
+func TestARedriveGoesOnAtAnotherNode(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/nodes") {
+			_, _ = w.Write([]byte(`[{"name":"rabbit@one"},{"name":"rabbit@two"},{"name":"rabbit@\"three"}]`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"name":"rabbit@one"}`))
+	}))
+	defer api.Close()
+	open := func(url string) *connection.Conn {
+		conn, err := connection.Open(t.Context(), connection.Config{Lazy: true, URLs: []string{"amqp://guest:guest@broker"}, ManagementURL: url})
+		must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	sees := open(strings.Replace(api.URL, "//", "//guest:guest@", 1))
+	at := func(cluster, vhost string) string { return fmt.Sprintf("cluster %q, virtual host %q", cluster, vhost) }
+	for _, tt := range []struct {
+		rule, past, now string
+		conn            *connection.Conn
+		want            string // in the error
+	}{
+		{"another node", at("rabbit@two", "/"), at("rabbit@one", "/"), sees, ""},
+		{"another node, whose names need quotes", at(`rabbit@"three`, `"/`), at("rabbit@two", `"/`), sees, ""},
+		{"another virtual host", at("rabbit@two", "/"), at("rabbit@one", "shop"), sees, "resume it there"},
+		{"a node of another cluster", at("rabbit@four", "/"), at("rabbit@one", "/"), sees, "nothing says that both are nodes of one cluster: management API"},
+		{"the connection leads to another cluster", at("rabbit@one", "/"), at("rabbit@four", "/"), sees, "nothing says that both are nodes of one cluster: management API"},
+		{"a cluster with a name", at("rabbit@two", "/"), at("shop", "/"), sees, "resume it there"},
+		{"nobody to ask", at("rabbit@two", "/"), at("rabbit@one", "/"), open(""), "nothing says that both are nodes of one cluster: connection.Config.ManagementURL is empty"},
+	} {
+		err := past{broker: tt.past}.refuses(t.Context(), tt.conn, "r1", tt.now)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.rule, err, tt.want)
+		}
+		if err != nil && tt.conn == sees && strings.HasSuffix(tt.want, "there") && strings.Contains(err.Error(), "nothing says") {
+			t.Errorf("%s: %v", tt.rule, err)
+		}
+	}
+}
 
 // A redrive goes on at the broker that it is about: elsewhere a queue of this name has other letters.
 func TestARedriveGoesOnAtItsBroker(t *testing.T) {
@@ -45,15 +90,15 @@ func TestARedriveGoesOnAtItsBroker(t *testing.T) {
 			}
 			b, err := w.journal.begin(Redrive{ID: "other", Source: source.About().Name, Action: Send, All: true}, nil)
 			must(w.T, err)
-			must(w.T, b.isAt(`virtual host "/"`)) // its cluster has no name
-			if err := b.isAt(`cluster "one", virtual host "shop"`); err == nil {
+			must(w.T, b.isAt(w.Context(), w.conn, `virtual host "/"`)) // its cluster has no name
+			if err := b.isAt(w.Context(), w.conn, `cluster "one", virtual host "shop"`); err == nil {
 				w.Error("a redrive changes its virtual host")
 			}
-			must(w.T, b.isAt(`cluster "one", virtual host "/"`))
-			if err := b.isAt(`cluster "another", virtual host "/"`); err == nil { // its connection was made again, to another broker
+			must(w.T, b.isAt(w.Context(), w.conn, `cluster "one", virtual host "/"`))
+			if err := b.isAt(w.Context(), w.conn, `cluster "another", virtual host "/"`); err == nil { // its connection was made again, to another broker
 				w.Error("a redrive changes its broker")
 			}
-			must(w.T, b.isAt(`virtual host "/"`))
+			must(w.T, b.isAt(w.Context(), w.conn, `virtual host "/"`))
 			if past, err := w.journal.history("other"); err != nil || past.broker != `cluster "one", virtual host "/"` {
 				w.Errorf("the journal has the broker %s: %v", past.broker, err)
 			}

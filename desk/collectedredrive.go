@@ -146,7 +146,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	}
 	user, broker, err := loginOf(ctx, r.source.conn)
 	if err == nil {
-		err = r.book.isAt(broker)
+		err = r.book.isAt(ctx, r.source.conn, broker)
 	}
 	if err != nil {
 		return err

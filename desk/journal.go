@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -604,19 +605,52 @@ func knownBroker(conn *connection.Conn) string {
 
 // isAt notes the broker of a redrive, and refuses one on which no earlier turn of it was: a queue of
 // the same name has other letters there.
-func (b *book) isAt(broker string) error {
-	if err := b.past.refuses(b.redrive.ID, broker); err != nil || broker == b.past.broker || isNamed(b.past.broker) {
+func (b *book) isAt(ctx context.Context, conn *connection.Conn, broker string) error {
+	if err := b.past.refuses(ctx, conn, b.redrive.ID, broker); err != nil || broker == b.past.broker || isNamed(b.past.broker) {
 		return err
 	}
 	b.past.broker = broker
 	return b.write(entry{Broker: broker})
 }
 
-func (p past) refuses(id, broker string) error {
+// refuses returns an error unless a redrive is about a broker, the one to which conn leads.
+func (p past) refuses(ctx context.Context, conn *connection.Conn, id, broker string) error {
 	if p.broker == "" || sameBroker(p.broker, broker) {
 		return nil
 	}
-	return rehop.WithClass(fmt.Errorf("desk: redrive %s is about %s, and this is %s: resume it there, or begin another redrive here", id, p.broker, broker), rehop.ClassBug)
+	err := fmt.Errorf("desk: redrive %s is about %s, and this is %s: resume it there, or begin another redrive here", id, p.broker, broker)
+	if why := nodesOfOne(ctx, conn, p.broker, broker); why == nil {
+		return nil
+	} else if !errors.Is(why, errOthers) {
+		err = fmt.Errorf("%w: nothing says that both are nodes of one cluster: %w", err, why)
+	}
+	return rehop.WithClass(err, rehop.ClassBug)
+}
+
+// errOthers is returned for brokers whose virtual hosts differ, or that have names.
+var errOthers = errors.New("brokers of different names")
+
+// nodesOfOne returns an error unless both brokers, as brokerOf names them, are nodes of the cluster to which conn leads: a cluster
+// that was given no name has another one at each node, see [management.API.IsOf].
+func nodesOfOne(ctx context.Context, conn *connection.Conn, a, b string) error {
+	clusters := make([]string, 2)
+	for i, broker := range []string{a, b} {
+		quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(broker, ofCluster))
+		if err == nil {
+			clusters[i], err = strconv.Unquote(quoted)
+		}
+		if err != nil || !management.IsNode(clusters[i]) {
+			return errOthers
+		}
+	}
+	if strings.TrimPrefix(a, ofCluster+strconv.Quote(clusters[0])) != strings.TrimPrefix(b, ofCluster+strconv.Quote(clusters[1])) {
+		return errOthers
+	}
+	api := transport.Inside.Conn(conn).Management()
+	if api == nil {
+		return errors.New("connection.Config.ManagementURL is empty")
+	}
+	return cmp.Or(api.IsOf(ctx, clusters[0]), api.IsOf(ctx, clusters[1]))
 }
 
 // reopen takes a redrive of a source for this process, for somebody who resumes it. conn may be nil.
@@ -654,7 +688,7 @@ func (p past) refusesConn(ctx context.Context, id string, conn *connection.Conn)
 		return fmt.Errorf("desk: %w", err)
 	}
 	defer session.Close() // nothing was done in it
-	return p.refuses(id, brokerOf(conn, session.Server()))
+	return p.refuses(ctx, conn, id, brokerOf(conn, session.Server()))
 }
 
 func isDone(id string) error {

@@ -52,7 +52,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	defer counter.close()
-	if err := r.book.isAt(brokerOf(r.live.conn, counter.session.Server())); err != nil {
+	if err := r.book.isAt(ctx, r.live.conn, brokerOf(r.live.conn, counter.session.Server())); err != nil {
 		return false, err
 	}
 	total := queue.Messages

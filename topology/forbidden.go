@@ -79,7 +79,7 @@ func (c *caller) lacking(p Plan, user string, roles []Role) (list []Difference, 
 	if api == nil {
 		return nil, []string{"connection.Config.ManagementURL is empty"}
 	}
-	if err := c.sameCluster(api); err != nil {
+	if err := api.IsOf(c.ctx, c.session.Server().Cluster); err != nil {
 		return nil, []string{err.Error()}
 	}
 	var granted Permissions

@@ -40,7 +40,7 @@ func (c *caller) observe(d *declaration) (have observed, err error) {
 	api := transport.Inside.Conn(c.conn).Management()
 	why := errors.New("connection.Config.ManagementURL is empty")
 	if api != nil {
-		if why = c.sameCluster(api); why == nil {
+		if why = api.IsOf(c.ctx, c.session.Server().Cluster); why == nil {
 			if have, why = askForForms(c.ctx, api, d.plan); why == nil {
 				if have, err = askForBindings(c.ctx, api, d, have); err != nil {
 					return observed{}, err
@@ -80,18 +80,6 @@ func (c *caller) confirm(have *observed) error {
 		}
 	}
 	return err
-}
-
-// sameCluster returns an error if the API is not that of the broker.
-func (c *caller) sameCluster(api *management.API) error {
-	cluster, err := api.Cluster(c.ctx)
-	if err != nil {
-		return err
-	}
-	if own := c.session.Server().Cluster; own != "" && cluster != "" && own != cluster {
-		return fmt.Errorf("management API at %s is that of cluster %q, and the connection leads to cluster %q", api, cluster, own)
-	}
-	return nil
 }
 
 // own returns the parts of a plan for one work queue, without the exchanges of others.

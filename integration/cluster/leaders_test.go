@@ -10,8 +10,9 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// The broker spreads the leaders of new shards over its nodes. Verify says when they are no longer
-// spread, and the command that it names spreads them again.
+// The broker gives each new queue a leader on the node that leads the fewest queues of all: where the leaders of the queues
+// that it has are spread, those of new shards are. Verify says when they are no longer spread, and the command that it names
+// spreads them again. It does so through each node, though each has another name for a cluster that was given none.
 func TestLeadersOfShards(t *testing.T) {
 	if absent() != "" {
 		return // TestMain says so
@@ -23,6 +24,9 @@ func TestLeadersOfShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	if out, err := c.Exec(t.Context(), "rabbitmq-queues", "rebalance", "quorum"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	shards := topology.Shards{Name: "led.by", Count: 6}
 	if err := topology.Declare(t.Context(), conn, shards); err != nil {
 		t.Fatal(err)
@@ -44,6 +48,21 @@ func TestLeadersOfShards(t *testing.T) {
 	}
 	if d, found := together(); found {
 		t.Errorf("new shards: %+v", d)
+	}
+	names := map[string]bool{}
+	for _, url := range c.AMQPURLs() {
+		at, err := connection.Open(t.Context(), connection.Config{URLs: []string{url}, ManagementURL: c.ManagementURL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { at.Close() })
+		names[at.Server().Cluster] = true
+		if drift, err := topology.Verify(t.Context(), at, shards); err != nil || len(drift.Unseen) > 0 {
+			t.Errorf("through the node %s: %v, %v", at.Server().Cluster, drift, err)
+		}
+	}
+	if len(names) != len(c.Nodes()) {
+		t.Errorf("the nodes call the cluster %v: without a name for each this test shows nothing", names)
 	}
 	n := c.Nodes()[1]
 	for _, w := range shards.WorkQueues() {

@@ -220,19 +220,54 @@ func (a *API) Permissions(ctx context.Context, user string) (configure, write, r
 	return *answer.Configure, *answer.Write, *answer.Read, nil
 }
 
-// Cluster asks for the name of the cluster.
-func (a *API) Cluster(ctx context.Context) (string, error) {
-	body, err := a.get(ctx, "", "cluster-name")
+// IsOf returns an error if the API is not that of a cluster, by the name that a node of the cluster gives in the handshake. An
+// empty name fits each API.
+//
+// A cluster that was given no name has a name for each node, that of the node (a cluster of three on 3.10, 4.0 and 4.3:
+// rabbit@one, rabbit@two, rabbit@three). Then the API's list of nodes decides, which a user needs the tag monitoring for.
+func (a *API) IsOf(ctx context.Context, cluster string) error {
 	var answer struct {
 		Name string `json:"name"`
 	}
-	if err == nil {
-		err = json.Unmarshal(body, &answer)
+	if err := a.ask(ctx, &answer, "", "cluster-name"); err != nil {
+		return fmt.Errorf("management API at %s: name of the cluster: %w", a, err)
 	}
+	if cluster == "" || answer.Name == "" || cluster == answer.Name {
+		return nil
+	}
+	err := fmt.Errorf("management API at %s is that of cluster %q, and the connection leads to cluster %q", a, answer.Name, cluster)
+	if !IsNode(answer.Name) || !IsNode(cluster) {
+		return err
+	}
+	var nodes []struct {
+		Name string `json:"name"`
+	}
+	if err2 := a.ask(ctx, &nodes, "columns=name", "nodes"); err2 != nil {
+		return fmt.Errorf("%w: both are names of nodes, which a cluster without a name has, and the API does not list its nodes: %w; give the user the tag monitoring, or set a name with rabbitmqctl set_cluster_name", err, err2)
+	}
+	for _, n := range nodes {
+		if names(cluster, n.Name) {
+			return nil
+		}
+	}
+	return err
+}
+
+// ask decodes the answer to a question.
+func (a *API) ask(ctx context.Context, answer any, query string, parts ...string) error {
+	body, err := a.get(ctx, query, parts...)
 	if err != nil {
-		return "", fmt.Errorf("management API at %s: name of the cluster: %w", a, err)
+		return err
 	}
-	return answer.Name, nil
+	return json.Unmarshal(body, answer)
+}
+
+// IsNode reports whether the name of a cluster is that of a node.
+func IsNode(cluster string) bool { return strings.Contains(cluster, "@") }
+
+// names reports whether the name of a cluster is that of a node, whose host may be without its domain.
+func names(cluster, node string) bool {
+	return cluster == node || !strings.Contains(node, ".") && strings.HasPrefix(cluster, node+".")
 }
 
 var errNoName = errors.New("it has no name")

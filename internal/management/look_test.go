@@ -78,8 +78,6 @@ func TestLooks(t *testing.T) {
 		{"no limit", `[]`, 200, func(a *API) (any, error) { return a.MaxQueues(t.Context()) }, "-1"},
 		{"a limit of connections", `[{"value":{"max-connections":3}}]`, 200, func(a *API) (any, error) { return a.MaxQueues(t.Context()) }, "-1"},
 		{"a limit of no queue", `[{"value":{"max-queues":0}}]`, 200, func(a *API) (any, error) { return a.MaxQueues(t.Context()) }, "0"},
-		{"the cluster", `{"name":"rabbit@a"}`, 200, func(a *API) (any, error) { return a.Cluster(t.Context()) }, "rabbit@a"},
-		{"a page for people", `<html>`, 200, func(a *API) (any, error) { return a.Cluster(t.Context()) }, "invalid character"},
 	} {
 		a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(tt.status)
@@ -122,6 +120,46 @@ func TestPermissions(t *testing.T) {
 			}
 		} else if err == nil || tt.err != nil && !errors.Is(err, tt.err) || !strings.Contains(err.Error(), `permissions of user "a b"`) {
 			t.Errorf("%s: %v", tt.rule, err)
+		}
+	}
+}
+
+// Each node of a cluster without a name gives another name in the handshake.
+func TestIsOf(t *testing.T) {
+	const three, one = `[{"name":"rabbit@one"},{"name":"rabbit@two"},{"name":"hare@three.example"}]`, `[{"name":"rabbit@one"}]`
+	for _, tt := range []struct {
+		rule, name, nodes, cluster string
+		want                       string // in the error
+	}{
+		{"a name", "shop", "", "shop", ""},
+		{"another name", "shop", "", "bank", `is that of cluster "shop", and the connection leads to cluster "bank"`},
+		{"the connection leads to a node without a name", "shop", three, "rabbit@one", `leads to cluster "rabbit@one"`},
+		{"the API's node is without a name", "rabbit@one", three, "shop", `leads to cluster "shop"`},
+		{"the node of the API", "rabbit@one", "", "rabbit@one", ""},
+		{"another node", "rabbit@one", three, "rabbit@two", ""},
+		{"another node with its domain", "rabbit@one.example", three, "rabbit@two.example", ""},
+		{"another node of long names", "rabbit@one", three, "hare@three.example", ""},
+		{"a longer host", "rabbit@one", three, "rabbit@twoandmore.example", `leads to cluster "rabbit@twoandmore.example"`},
+		{"a node of another cluster", "rabbit@one", one, "rabbit@two", `leads to cluster "rabbit@two"`},
+		{"another domain of a node of long names", "rabbit@one", three, "hare@three.example.org", `leads to cluster "hare@three.example.org"`},
+		{"a user who may not see the nodes", "rabbit@one", "", "rabbit@two", "give the user the tag monitoring"},
+		{"the API has no name", "", "", "rabbit@two", ""},
+		{"the broker says none", "shop", "", "", ""},
+		{"something else", "\"}<html>", "", "shop", "name of the cluster: invalid character"},
+	} {
+		a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/cluster-name"):
+				_, _ = fmt.Fprintf(w, `{"name":"%s"}`, tt.name)
+			case tt.nodes == "" || !strings.HasSuffix(r.URL.Path, "/nodes"):
+				w.WriteHeader(http.StatusUnauthorized)
+			default:
+				_, _ = w.Write([]byte(tt.nodes))
+			}
+		})
+		err := a.IsOf(t.Context(), tt.cluster)
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), secret)) {
+			t.Errorf("%s: %v, want %q", tt.rule, err, tt.want)
 		}
 	}
 }
