@@ -210,7 +210,7 @@ func publish(t *testing.T, conn *connection.Conn, w topology.WorkQueue, a *accou
 // deleteAll removes what a plan has declared.
 func deleteAll(t *testing.T, conn *connection.Conn, plan topology.Plan) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := queues.Delete(ctx, conn, plan); err != nil {
 		t.Error(err)
