@@ -67,9 +67,8 @@ type Broker struct {
 	killed    bool          // the last end was a Kill
 	stalled   chan struct{} // closed by Resume; nil: not stalled
 	latency   atomic.Int64  // of all that is sent, in nanoseconds
-	coming    time.Time     // when the clock comes by itself; zero: nothing is due
 
-	wake chan struct{} // the clock is to come sooner
+	wake chan struct{} // the next time may have changed
 	done chan struct{}
 	wg   sync.WaitGroup
 }
@@ -209,34 +208,13 @@ func (b *Broker) advance() {
 	}
 }
 
-// leave unlocks the broker. It wakes the clock only if that is to come sooner than it would by
-// itself: most frames set no new time, and each waking is a change of goroutines.
+// leave unlocks the broker; the clock looks when it is to come again.
 func (b *Broker) leave() {
-	next := b.next()
-	sooner := !next.IsZero() && (b.coming.IsZero() || next.Before(b.coming))
-	if sooner {
-		b.coming = next
-	}
 	b.mu.Unlock()
-	if sooner {
-		select {
-		case b.wake <- struct{}{}:
-		default:
-		}
+	select {
+	case b.wake <- struct{}{}:
+	default:
 	}
-}
-
-// next is when the virtual hosts are to be brought up to now, or zero. The caller holds b.mu.
-func (b *Broker) next() (next time.Time) {
-	if b.stopped {
-		return time.Time{}
-	}
-	for _, v := range b.vhosts {
-		if at := v.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
-	}
-	return next
 }
 
 // clock lets messages and queues expire.
@@ -246,8 +224,15 @@ func (b *Broker) clock() {
 	for {
 		b.mu.Lock()
 		b.advance()
-		next := b.next()
-		b.coming = next
+		var next time.Time
+		for _, v := range b.vhosts {
+			if at := v.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+		if b.stopped {
+			next = time.Time{}
+		}
 		b.mu.Unlock()
 		wait := time.Hour
 		if !next.IsZero() {

@@ -102,7 +102,7 @@ func (h *half) read(p []byte) (int, error) {
 		case h.noWriter:
 			return 0, io.EOF
 		}
-		h.reading.wait(h)
+		h.changed.Wait()
 	}
 }
 
@@ -137,7 +137,7 @@ func (h *half) write(p []byte) (n int, err error) {
 		if h.writing.within(soon) {
 			return n, os.ErrDeadlineExceeded
 		}
-		h.writing.wait(h)
+		h.changed.Wait()
 	}
 }
 
@@ -170,47 +170,28 @@ func (h *half) closeReader() {
 	h.changed.Broadcast()
 }
 
-// deadline is when reading or writing gives up. Its half's mutex guards it. Only a wait starts
-// the timer, as deadlines are set for each read and write, and few of these wait.
+// deadline is when reading or writing gives up. Its half's mutex guards it.
 type deadline struct {
-	at      time.Time
-	timer   *time.Timer
-	rings   time.Time // when the timer does; zero: it is not running
-	waiting int       // reads or writes
+	at    time.Time
+	timer *time.Timer
 }
 
 func (d *deadline) set(h *half, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d.at = at
-	if d.waiting > 0 {
-		h.changed.Broadcast()
+	if h.noReader && h.noWriter {
+		return
 	}
-}
-
-// wait waits until the half changes or a deadline has passed. The timer may ring before the deadline:
-// then the caller waits again.
-func (d *deadline) wait(h *half) {
-	if !d.at.IsZero() && (d.rings.IsZero() || d.at.Before(d.rings)) {
-		d.rings = d.at
-		if d.timer == nil {
-			d.timer = time.AfterFunc(time.Until(d.at), func() { d.ring(h) })
-		} else {
-			d.timer.Reset(time.Until(d.at))
-		}
+	switch {
+	case at.IsZero():
+		d.stop()
+	case d.timer == nil:
+		d.timer = time.AfterFunc(time.Until(at), h.wake)
+	default:
+		d.timer.Reset(time.Until(at))
 	}
-	d.waiting++
-	h.changed.Wait()
-	d.waiting--
-}
-
-func (d *deadline) ring(h *half) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	d.rings = time.Time{}
-	if d.waiting > 0 {
-		h.changed.Broadcast()
-	}
+	h.changed.Broadcast()
 }
 
 func (d *deadline) passed() bool { return d.within(0) }
@@ -221,4 +202,10 @@ func (d *deadline) stop() {
 	if d.timer != nil {
 		d.timer.Stop()
 	}
+}
+
+func (h *half) wake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.changed.Broadcast()
 }

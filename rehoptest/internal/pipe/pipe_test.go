@@ -68,48 +68,6 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// A deadline counts as it was set last, also for a read or a write that waits already.
-func TestADeadlineThatIsMovedMeanwhile(t *testing.T) {
-	for rule, moved := range map[string][]time.Duration{
-		"sooner":                {time.Hour, time.Minute},
-		"later":                 {time.Minute, time.Hour},
-		"to none and back":      {time.Minute, 0, 2 * time.Minute},
-		"set for the first":     {0, time.Minute},
-		"later and then sooner": {time.Minute, time.Hour, 30 * time.Second},
-	} {
-		t.Run(rule, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, b := New(name("a"), name("b"))
-				start := time.Now()
-				at := func(d time.Duration) time.Time {
-					if d == 0 {
-						return time.Time{}
-					}
-					return start.Add(d)
-				}
-				_ = a.SetDeadline(at(moved[0]))
-				var all sync.WaitGroup
-				ends := func(what string, do func([]byte) (int, error)) {
-					all.Go(func() {
-						want := moved[len(moved)-1]
-						if _, err := do(make([]byte, 2*bufferSize)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != want {
-							t.Errorf("%s: %v after %v, want a timeout after %v", what, err, time.Since(start), want)
-						}
-					})
-				}
-				ends("reading", a.Read)
-				ends("writing", a.Write)
-				for _, d := range moved[1:] {
-					time.Sleep(time.Second)
-					_ = a.SetDeadline(at(d))
-				}
-				all.Wait()
-				_, _ = a.Close(), b.Close()
-			})
-		})
-	}
-}
-
 func TestCloseEndsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := New(name("a"), name("b"))
