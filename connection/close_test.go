@@ -3,6 +3,7 @@ package connection
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -174,6 +175,7 @@ func TestACloseThatMeetsALostSocketIsNoError(t *testing.T) {
 		"closed before":     {amqp.ErrClosed, true},
 		"reset by the peer": {&net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.ECONNRESET)}, true},
 		"a broken pipe":     {&net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}, true},
+		"a pipe in memory":  {io.ErrClosedPipe, true}, // of net.Pipe and of rehoptest, where a socket has EPIPE
 		"no answer in time": {&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, false},
 	} {
 		if got := gone(tt.err); got != tt.want {

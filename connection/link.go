@@ -253,7 +253,7 @@ func (l *link) close(deadline time.Time) error {
 // gone reports whether the error of a close says that nobody is left to say
 // goodbye to.
 func gone(err error) bool {
-	for _, end := range []error{amqp.ErrClosed, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, io.EOF} {
+	for _, end := range []error{amqp.ErrClosed, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, io.ErrClosedPipe, io.EOF} {
 		if errors.Is(err, end) {
 			return true
 		}
