@@ -205,6 +205,6 @@ func AwaitMajority(t testing.TB, n *broker.Node) {
 			return nil
 		}
 		members, err2 := n.Exec(ctx, "rabbitmqctl", "list_queues", "--silent", "name", "leader", "members", "online")
-		return errors.Join(err, err2, errors.New(string(members)))
+		return errors.Join(err, err2, errors.New(members))
 	})
 }
