@@ -19,7 +19,8 @@ func (a *app) redrivesCommand() *cobra.Command {
 		Use:   "redrives",
 		Short: "List what was sent back, moved or dropped, show, stop or resume it",
 		Long: `Each send, move and drop is a redrive, and so is an edit of a letter of a queue. It is
-written into the journal, with its id, before it begins. Without a command, redrives lists those of the journal, the newest first.`,
+written into the journal, with its id, before it begins. Without a command, redrives
+lists those of the journal, the newest first.`,
 		Example: `  rehop redrives
   rehop redrives show 20270115-093000-x7k2pq
   rehop redrives stop 20270115-093000-x7k2pq
