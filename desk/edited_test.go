@@ -2,6 +2,7 @@ package desk
 
 import (
 	"bytes"
+	"os"
 	"reflect"
 	"testing"
 
@@ -71,5 +72,28 @@ func TestAnEditWithoutACopySendsNothing(t *testing.T) {
 			w.Errorf("%+v: %v", p, err)
 		}
 		w.has("orders", 0)
+	})
+}
+
+// A copy that somebody has taken away is written again before the next try.
+func TestAnOriginalThatIsGoneIsKeptAgain(t *testing.T) {
+	inBubble(t, versions[0], func(w *fixture) {
+		w.dead(orders(1)...)
+		live := w.live()
+		all, err := live.Peek(w.Context(), 10)
+		must(w.T, err)
+		body := []byte("changed")
+		edit := Redrive{ID: "mine", Action: Send, All: true, Edit: &Edit{Body: &body}, To: address("missing")}
+		if p, err := live.Execute(w.Context(), edit, nil); err == nil && p.Failed == 0 {
+			w.Fatalf("%+v", p)
+		}
+		must(w.T, os.Remove(w.journal.DroppedTo("mine")))
+		_, err = w.channel().QueueDeclare("missing", true, false, false, false, nil)
+		must(w.T, err)
+		p, err := live.Resume(w.Context(), "mine", By{}, nil)
+		must(w.T, err)
+		if copied := readFile(w.T, p.Redrive.CopyTo); p.Done != 1 || !bytes.Contains(copied, all.Letters[0].Publishing.Body) {
+			w.Errorf("%+v, and the copy has %q", p, copied)
+		}
 	})
 }

@@ -220,6 +220,13 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 			return err
 		}
 		defer func() { err = together(err, r.originals.close()) }()
+		info, err := r.originals.file.Stat()
+		if err != nil {
+			return fmt.Errorf("desk: Redrive.CopyTo: %w", err)
+		}
+		if info.Size() == 0 { // it is new, or somebody has taken the copies away
+			clear(r.book.past.kept)
+		}
 	}
 	missing := 0
 	if r.resumed {

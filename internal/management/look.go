@@ -232,11 +232,11 @@ func (a *API) IsOf(ctx context.Context, cluster string) error {
 	if err := a.ask(ctx, &answer, "", "cluster-name"); err != nil {
 		return fmt.Errorf("management API at %s: name of the cluster: %w", a, err)
 	}
-	if cluster == "" || answer.Name == "" || cluster == answer.Name {
+	if cluster == "" || cluster == answer.Name || answer.Name == "" && !IsNode(cluster) {
 		return nil
 	}
 	err := fmt.Errorf("management API at %s is that of cluster %q, and the connection leads to cluster %q", a, answer.Name, cluster)
-	if !IsNode(answer.Name) || !IsNode(cluster) {
+	if answer.Name != "" && !IsNode(answer.Name) || !IsNode(cluster) {
 		return err
 	}
 	var nodes []struct {
@@ -245,8 +245,13 @@ func (a *API) IsOf(ctx context.Context, cluster string) error {
 	if err2 := a.ask(ctx, &nodes, "columns=name", "nodes"); err2 != nil {
 		return fmt.Errorf("%w: both are names of nodes, which a cluster without a name has, and the API does not list its nodes: %w; give the user the tag monitoring, or set a name with rabbitmqctl set_cluster_name", err, err2)
 	}
+	// A name of a cluster has the domain of its host, and that of a node may be without: then its host is in the domain of the API's.
+	var domain string
+	if at := strings.Index(answer.Name, "."); at >= 0 {
+		domain = answer.Name[at:]
+	}
 	for _, n := range nodes {
-		if names(cluster, n.Name) {
+		if cluster == n.Name || cluster == n.Name+domain {
 			return nil
 		}
 	}
@@ -264,11 +269,6 @@ func (a *API) ask(ctx context.Context, answer any, query string, parts ...string
 
 // IsNode reports whether the name of a cluster is that of a node.
 func IsNode(cluster string) bool { return strings.Contains(cluster, "@") }
-
-// names reports whether the name of a cluster is that of a node, whose host may be without its domain.
-func names(cluster, node string) bool {
-	return cluster == node || !strings.Contains(node, ".") && strings.HasPrefix(cluster, node+".")
-}
 
 var errNoName = errors.New("it has no name")
 

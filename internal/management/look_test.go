@@ -143,7 +143,12 @@ func TestIsOf(t *testing.T) {
 		{"a node of another cluster", "rabbit@one", one, "rabbit@two", `leads to cluster "rabbit@two"`},
 		{"another domain of a node of long names", "rabbit@one", three, "hare@three.example.org", `leads to cluster "hare@three.example.org"`},
 		{"a user who may not see the nodes", "rabbit@one", "", "rabbit@two", "give the user the tag monitoring"},
-		{"the API has no name", "", "", "rabbit@two", ""},
+		{"a node of the same name in another domain", "rabbit@one.staging", three, "rabbit@one.live", `leads to cluster "rabbit@one.live"`},
+		{"a domain that the API's node does not have", "rabbit@two", three, "rabbit@one.live", `leads to cluster "rabbit@one.live"`},
+		{"the API has no name, and the broker has one", "", "", "shop", ""},
+		{"the API has no name, and has the node", "", three, "rabbit@two", ""},
+		{"the API has no name, and does not have the node", "", one, "rabbit@two", `leads to cluster "rabbit@two"`},
+		{"the API has neither a name nor nodes", "", "null", "rabbit@two", `leads to cluster "rabbit@two"`},
 		{"the broker says none", "shop", "", "", ""},
 		{"something else", "\"}<html>", "", "shop", "name of the cluster: invalid character"},
 	} {
