@@ -14,6 +14,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/desk/internal/said"
 	"github.com/rehop/rehop/desk/internal/typed"
 )
 
@@ -71,17 +72,7 @@ func cut(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// ends returns a text without its middle, if it has more than n bytes: ids differ at their ends.
-func ends(n int, s string) string {
-	if len(s) <= n {
-		return visible(s)
-	}
-	end := len(s) - n/2
-	for end < len(s) && !utf8.RuneStart(s[end]) {
-		end++
-	}
-	return visible(cut(s, n/2) + s[end:])
-}
+func ends(n int, s string) string { return visible(said.Ends(s, n)) }
 
 // shownBody is a body as a page shows it.
 type shownBody struct {

@@ -12,7 +12,7 @@ import (
 
 // The broker gives each new queue a leader on the node that leads the fewest queues of all: where the leaders of the queues
 // that it has are spread, those of new shards are. Verify says when they are no longer spread, and the command that it names
-// spreads them again. It does so through each node, though each has another name for a cluster that was given none.
+// spreads them again. Verify sees as much through each node, though each gives another name of a cluster that was given none.
 func TestLeadersOfShards(t *testing.T) {
 	if absent() != "" {
 		return // TestMain says so

@@ -243,7 +243,7 @@ func (a *API) IsOf(ctx context.Context, cluster string) error {
 		Name string `json:"name"`
 	}
 	if err2 := a.ask(ctx, &nodes, "columns=name", "nodes"); err2 != nil {
-		return fmt.Errorf("%w: both are names of nodes, which a cluster without a name has, and the API does not list its nodes: %w; give the user the tag monitoring, or set a name with rabbitmqctl set_cluster_name", err, err2)
+		return fmt.Errorf("%w: a cluster without a name has the names of nodes, and the API does not list its nodes: %w; give the user the tag monitoring, or set a name with rabbitmqctl set_cluster_name", err, err2)
 	}
 	// A name of a cluster has the domain of its host, and that of a node may be without: then its host is in the domain of the API's.
 	var domain string

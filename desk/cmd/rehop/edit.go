@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -134,8 +133,8 @@ ID is the one that list shows, or the message id of the logs if only one letter 
 // changes shows what an edit changes.
 func (a *app) changes(l desk.Letter, e desk.Edit) {
 	if e.Body != nil && !bytes.Equal(*e.Body, l.Publishing.Body) {
-		for _, line := range said.Lines(indented(l.Publishing.Body), indented(*e.Body), "the body differs in white space") {
-			fmt.Fprintf(a.err, "%s %s\n", line.Mark, plain(line.Text))
+		for _, line := range said.Lines(wholeBody(l.Publishing.Body), wholeBody(*e.Body), "the body differs in white space") {
+			fmt.Fprintf(a.err, "%s %s\n", line.Mark, strings.TrimPrefix(line.Text, "  "))
 		}
 	}
 	change := func(name, was, is string) {
@@ -163,15 +162,6 @@ func (a *app) changes(l desk.Letter, e desk.Edit) {
 			change("header "+name, header(name), "")
 		}
 	}
-}
-
-// indented is a body with a line for each value, if it is JSON.
-func indented(body []byte) string {
-	var b bytes.Buffer
-	if json.Indent(&b, body, "", "  ") != nil {
-		return strings.ToValidUTF8(string(body), "\uFFFD")
-	}
-	return b.String()
 }
 
 func readAll(in io.Reader, name string) ([]byte, error) {

@@ -18,6 +18,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/store"
 )
@@ -91,13 +92,12 @@ func (a *app) short(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// middle cuts the middle out of an id for a table: ids differ at their ends.
-func (a *app) middle(s string, n int) string {
-	runes := []rune(s)
-	if a.format == "wide" || len(runes) <= n {
+// ends cuts the middle out of an id for a table.
+func (a *app) ends(s string, n int) string {
+	if a.format == "wide" {
 		return s
 	}
-	return string(runes[:n/2]) + "…" + string(runes[len(runes)-(n-n/2-1):])
+	return said.Ends(s, n)
 }
 
 // ago is how long ago a time is.
@@ -242,7 +242,7 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 		if l.Doubt != "" {
 			doubted++
 		}
-		row := []string{l.ID, ago(l.Failed), orDash(l.Queue), orDash(string(l.Cause)), orDash(a.short(l.Error, 50)), orDash(a.middle(l.Publishing.MessageId, 36))}
+		row := []string{l.ID, ago(l.Failed), orDash(l.Queue), orDash(string(l.Cause)), orDash(a.short(l.Error, 50)), orDash(a.ends(l.Publishing.MessageId, 36))}
 		if a.format == "wide" {
 			row = append(row, strconv.Itoa(l.Attempts), strconv.Itoa(l.Redrives), orDash(l.Exchange), orDash(l.RoutingKey),
 				strconv.Itoa(len(l.Publishing.Body)), orDash(l.Framework), orDash(l.State))
@@ -393,7 +393,7 @@ func wholeBody(body []byte) string {
 	var indented strings.Builder
 	if json.Valid(body) {
 		e := json.NewEncoder(&indented)
-		e.SetIndent("  ", "  ")
+		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
 		if err := e.Encode(json.RawMessage(body)); err == nil {
 			body = []byte(strings.TrimSpace(indented.String()))

@@ -62,11 +62,7 @@ func (a *app) showRedriveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one redrive: what was asked for, and its counts", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs(func(desk.Progress) bool { return true }),
 		RunE: func(_ *cobra.Command, rest []string) error {
-			journal, err := a.journal()
-			if err != nil {
-				return err
-			}
-			p, err := journal.Redrive(rest[0])
+			p, err := a.redrive(rest[0])
 			if err != nil {
 				return err
 			}
@@ -86,6 +82,15 @@ func (a *app) showRedriveCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// redrive reads a redrive from the journal.
+func (a *app) redrive(id string) (desk.Progress, error) {
+	journal, err := a.journal()
+	if err != nil {
+		return desk.Progress{}, err
+	}
+	return journal.Redrive(id)
 }
 
 func (a *app) stopCommand() *cobra.Command {
@@ -114,11 +119,7 @@ that one. Ask the receiver, or compare the queues, and then choose:
   --maybe-sent again     it is another letter: it is sent too, and counts as perhaps twice`,
 		Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs(desk.Progress.Resumable),
 		RunE: func(c *cobra.Command, rest []string) error {
-			journal, err := a.journal()
-			if err != nil {
-				return err
-			}
-			p, err := journal.Redrive(rest[0])
+			p, err := a.redrive(rest[0])
 			if err != nil {
 				return err
 			}

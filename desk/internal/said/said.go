@@ -4,6 +4,7 @@ package said
 import (
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rehop/rehop/internal/ctl"
 )
@@ -23,4 +24,19 @@ func Import(source, file string) string {
 		queue = "QUEUE"
 	}
 	return "rehop dlq import " + queue + " " + ctl.Quote(file)
+}
+
+// Ends returns a text without its middle if it has more than n bytes: ids differ at their ends.
+func Ends(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	head, tail := n/2, len(s)-n/2
+	for head > 0 && !utf8.RuneStart(s[head]) {
+		head--
+	}
+	for tail < len(s) && !utf8.RuneStart(s[tail]) {
+		tail++
+	}
+	return s[:head] + "…" + s[tail:]
 }
