@@ -1,9 +1,12 @@
 package consumer
 
 import (
+	"context"
 	"sync/atomic"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/ask"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -53,13 +56,14 @@ func (k *keyAdvice) note(r *run, key, orderKey string) {
 	}
 }
 
-// firstLook asks for the consumers and the messages of a queue before the run begins to
-// consume it, if the answer matters. It warns of other consumers where they break the order
-// of keys. It reports whether another process may be declaring the queue, on a broker that
-// would end the connection if the queue were consumed then.
-func (s *session) firstLook() (mayBeNew bool) {
+// look asks for the consumers and the messages of a queue before a session begins to consume it, if the answer
+// matters. Where others would break the order of keys it waits for those to go that are just ending: what they had
+// in hand comes back only then. The answer to a channel.close does not say so: a quorum queue learns of the end of a
+// channel after it. look warns of consumers that stay. It reports whether another process may be declaring the
+// queue, on a broker that would end the connection if the queue were consumed then.
+func (s *session) look(first bool) (mayBeNew bool) {
 	r, found := s.run, s.terms.route
-	delicate := !s.channel.Server().Version.AtLeast(4, 0) && (found.DeliveryLimit != 0 || found.Kind == route.Letters)
+	delicate := first && !s.channel.Server().Version.AtLeast(4, 0) && (found.DeliveryLimit != 0 || found.Kind == route.Letters)
 	inOrder := r.cfg.KeyLimit == 1 && !found.Single
 	if !delicate && !inOrder {
 		return false
@@ -70,8 +74,22 @@ func (s *session) firstLook() (mayBeNew bool) {
 	if err != nil {
 		return false
 	}
-	if inOrder && depth.Consumers > 0 {
+	mayBeNew = delicate && depth.Ready == 0 && depth.Consumers == 0
+	if !inOrder {
+		return mayBeNew
+	}
+	ctx, end := context.WithTimeout(r.stop, durations.OthersLeave)
+	defer end()
+	for depth.Consumers > r.others && pause.For(ctx, durations.OthersAsked) {
+		later, err := aside.DepthOf(ctx, r.queue)
+		if err != nil || later.Unknown {
+			break
+		}
+		depth = later
+	}
+	if first && depth.Consumers > 0 {
 		r.log.Warn("the queue has other consumers: Config.KeyLimit keeps the order of a key within one consumer only; for several processes set topology.WorkQueue.SingleActiveConsumer", "queue", r.queue, "others", depth.Consumers)
 	}
-	return delicate && depth.Ready == 0 && depth.Consumers == 0
+	r.others = depth.Consumers
+	return mayBeNew
 }

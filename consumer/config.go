@@ -68,7 +68,8 @@ type Config struct {
 	// The limit holds in each process, and in each lane of topology.Lanes and each shard of
 	// topology.Shards: choose the lane by the key. Several processes keep an order only on a queue with a single active consumer, see
 	// topology.WorkQueue.SingleActiveConsumer. One process needs that too: until the broker notices that a connection is lost, it keeps
-	// back the messages of that one, and delivers later ones to the next. A message that waits for its next attempt lets
+	// back the messages of that one, and delivers later ones to the next. A consumer that finds others on the queue waits up to 3 s for
+	// them to go, which is enough where a process has ended and its node has seen it. A message that waits for its next attempt lets
 	// later ones of its key pass, unless RetryInPlace is set. After a lost connection the handlers
 	// of the old connection and of the new one may overlap until the old ones obey their ctx. Run
 	// warns where the setting keeps no order, or has no effect.

@@ -17,6 +17,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
@@ -437,6 +438,69 @@ func TestKeysOfLanes(t *testing.T) {
 			w.Errorf("all took %v, want the lanes side by side: about 2s", took)
 		}
 	})
+}
+
+// What a consumer has in hand that is just ending comes back before later messages are handled.
+func TestAConsumerInOrderWaitsForOthersToGo(t *testing.T) {
+	for _, tt := range []struct {
+		rule     string
+		leaves   time.Duration // after the consumer has started; 0: never
+		cfg      consumer.Config
+		from, to time.Duration // when its first handler begins
+		first    string
+		warns    int
+	}{
+		{"one leaves soon", 300 * time.Millisecond, consumer.Config{KeyLimit: 1}, 300 * time.Millisecond, 400 * time.Millisecond, id(0), 0},
+		{"one leaves late", 2900 * time.Millisecond, consumer.Config{KeyLimit: 1}, 2900 * time.Millisecond, 3 * time.Second, id(0), 0},
+		{"one stays", 0, consumer.Config{KeyLimit: 1}, 3 * time.Second, 3100 * time.Millisecond, id(5), 1},
+		{"a share promises no order", 0, consumer.Config{Concurrency: 2, KeyLimit: 2}, 0, 100 * time.Millisecond, id(5), 0},
+		{"without keys", 0, consumer.Config{}, 0, 100 * time.Millisecond, id(5), 0},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onQuorumQueues(t, func(w *fixture) {
+				w.publish(10, keyed("k"))
+				other, err := w.conn.Session(w.Context(), connection.Consume)
+				if err != nil {
+					w.Fatal(err)
+				}
+				defer other.Close()
+				err = other.Do(w.Context(), func(ch *amqp.Channel) error {
+					_ = ch.Qos(5, 0, false)
+					_, err := ch.Consume("orders", "", false, false, false, false, nil)
+					return err
+				})
+				if err != nil {
+					w.Fatal(err)
+				}
+				synctest.Wait()
+				if tt.leaves > 0 {
+					time.AfterFunc(tt.leaves, func() { _ = other.Close() })
+				}
+				var mu sync.Mutex
+				began := time.Now()
+				var runs []time.Duration
+				var got []string
+				var said lines
+				tt.cfg.Logger = said.logger()
+				_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+					mu.Lock()
+					defer mu.Unlock()
+					runs, got = append(runs, time.Since(began)), append(got, d.ID)
+					return nil
+				}, tt.cfg)
+				time.Sleep(10 * time.Second)
+				w.stopped(stop)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(runs) == 0 || got[0] != tt.first || runs[0] < tt.from || runs[0] > tt.to || !slices.IsSorted(got) {
+					w.Errorf("handled %v at %v, want from %v to %v, %s first, in order", got, runs, tt.from, tt.to, tt.first)
+				}
+				if n := len(said.with("level=WARN", "has other consumers")); n != tt.warns {
+					w.Errorf("other consumers are told of %d times, want %d", n, tt.warns)
+				}
+			})
+		})
+	}
 }
 
 // A message that has been in hand for so long that the next wait does not fit before the

@@ -54,7 +54,7 @@ func (r *run) session() (e ended) {
 	defer s.Cancel(nil)
 	defer r.assigned.begins(s.Cancel)()
 	r.carriers.Start(s.Stop, s.terms.route, s.channel.Server().Version)
-	if first && s.firstLook() {
+	if s.look(first) {
 		pause.For(r.stop, durations.Declaring)
 	}
 	if s.intake, e.err = intake.Open(r.stop, s.intakeConfig()); e.err != nil {

@@ -54,6 +54,7 @@ type run struct {
 	place   place    // of the next session, or the one in progress
 
 	known           *route.Facts // the route that the latest session has found; nil before the first
+	others          int          // consumers of the queue that stayed when the latest session in order began
 	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
 }
 

@@ -27,6 +27,7 @@ var serviceRules = []matrix.Rule{
 	{Name: "keys: in the order of the queue through stops"},
 	{Name: "keys: in the order of a queue of others through stops"},
 	{Name: "keys: in order where many messages come to an idle queue"},
+	{Name: "keys: in the order of the queue where the consumer before is just ending"},
 	{Name: "keys: a held message keeps its place through stops"},
 	{Name: "outage: no attempt spent, the others' work not kept, over within one try"},
 	{Name: "outage: Health says no more of it when there is no message to try"},
@@ -339,6 +340,37 @@ func (e *env) keepsOrderThroughStops(w topology.WorkQueue) {
 		}
 	}
 	e.atRest(w, 0)
+}
+
+// The broker has not seen the end of the consumer before when the next one starts.
+func TestKeysWhereTheConsumerBeforeIsEnding(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		const messages, inHand = 40, 15
+		e.sendKeys(w.Name, messages, 1)
+		ch := e.channel()
+		e.noError("set the prefetch", ch.Qos(inHand, 0, false))
+		before, err := ch.Consume(w.Name, "", false, false, false, false, nil)
+		e.noError("consume", err)
+		for range inHand {
+			<-before
+		}
+		j := newJournal(succeed)
+		e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
+		<-time.After(500 * time.Millisecond)
+		if n := len(j.of("")); n > 0 {
+			e.Errorf("%d messages are handled before those that %d of them follow are back", n, inHand)
+		}
+		e.noError("end the consumer before", ch.Close())
+		e.until("all are done", func() bool { return j.done() >= messages })
+		for i, run := range j.of("") {
+			if run.ID != fmt.Sprintf("%s-%03d", e.prefix, i) {
+				e.Fatalf("run %d is of message %q, want the order of the queue", i, run.ID)
+			}
+		}
+		e.atRest(w, 0)
+	}, "keys: in the order of the queue where the consumer before is just ending")
 }
 
 // The first of five messages of a key is held when the consumer is stopped.
