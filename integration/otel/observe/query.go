@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // query is one of the dashboard, or a metric that an alert looks at: most alerts have
@@ -44,19 +46,21 @@ func readQueries(otel string) (queries []query, err error) {
 	if raw, err = os.ReadFile(filepath.Join(otel, "alerts/rehop.yml")); err != nil {
 		return nil, err
 	}
-	rule := ""
-	for line := range strings.Lines(string(raw)) {
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, "- alert: "); ok {
-			rule = name
+	var alerts struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
 		}
-		if strings.HasPrefix(line, "summary:") || strings.HasPrefix(line, "description:") {
-			continue
-		}
-		for _, series := range selector.FindAllString(clause.ReplaceAllString(line, ""), -1) {
-			q := query{"alert " + rule, series}
-			if !slices.Contains(queries, q) {
-				queries = append(queries, q)
+	}
+	if err := yaml.Unmarshal(raw, &alerts); err != nil {
+		return nil, err
+	}
+	for _, g := range alerts.Groups {
+		for _, r := range g.Rules {
+			for _, series := range selector.FindAllString(clause.ReplaceAllString(r.Expr, ""), -1) {
+				q := query{"alert " + r.Alert, series}
+				if !slices.Contains(queries, q) {
+					queries = append(queries, q)
+				}
 			}
 		}
 	}
