@@ -21,6 +21,7 @@ import (
 type editData struct {
 	placeView
 	Letter  desk.Letter
+	Target  string // where the changed message goes; empty: not known
 	Body    string
 	Why     string // the body is not in the form
 	Keeper  bool
@@ -29,7 +30,7 @@ type editData struct {
 	Headers []editedHeader
 	Cancel  string // address
 
-	// Of a form that was sent with a fault.
+	// Of a form that was sent, and is shown once more.
 	Fault string
 	Type  string        // the content type
 	New   []hiddenField // headers that the letter does not have
@@ -100,7 +101,7 @@ func pickedOf(ids []string) url.Values { return url.Values{"id": ids, "picked": 
 
 func (r *request) editData(source desk.Source, p place, l desk.Letter) editData {
 	ids := append([]string{l.ID}, r.others()...)
-	d := editData{placeView: placeViewOf(r.h, "edit", source, p, url.Values{"id": ids}), Letter: l, Redrive: newRedriveID()}
+	d := editData{placeView: placeViewOf(r.h, "edit", source, p, url.Values{"id": ids}), Letter: l, Target: target(l), Redrive: newRedriveID()}
 	if d.Cancel = address("letter", p, nil, "id", l.ID); len(ids) > 1 {
 		d.Cancel = address("letters", p, pickedOf(ids))
 	}
@@ -113,14 +114,18 @@ func (r *request) editData(source desk.Source, p place, l desk.Letter) editData 
 	return d
 }
 
-// editAgain shows a form once more that has a fault, as the person has filled it in.
+// editAgain shows a form once more as the person has filled it in: it has a fault, or nil if the person wants to
+// change it after the review.
 func (r *request) editAgain(source desk.Source, p place, l desk.Letter, fault error) error {
 	body, given := r.form["body"]
 	if given && len(body[0]) > maxEditable {
-		return fault
+		return cmp.Or(fault, fmt.Errorf("%w: the body has %d bytes, want at most %d", errForm, len(body[0]), maxEditable))
 	}
-	d := r.editData(source, p, l)
-	d.Fault, d.Redrive, d.Given = fault.Error(), r.form.Get("redrive"), r.form.Get("why")
+	d, status := r.editData(source, p, l), http.StatusOK
+	if fault != nil {
+		d.Fault, status = fault.Error(), http.StatusBadRequest
+	}
+	d.Redrive, d.Given = r.form.Get("redrive"), r.form.Get("why")
 	if given {
 		d.Body = body[0]
 	}
@@ -144,7 +149,7 @@ func (r *request) editAgain(source desk.Source, p place, l desk.Letter, fault er
 	if added != nil {
 		d.New = added
 	}
-	return r.showStatus(http.StatusBadRequest, "edit", view{Title: "Edit", Nav: "place", Events: p.events(), Data: d})
+	return r.showStatus(status, "edit", view{Title: "Edit", Nav: "place", Events: p.events(), Data: d})
 }
 
 // edit changes a letter, and sends it if that was asked for.
@@ -174,7 +179,7 @@ func (h *Handler) edit(r *request) error {
 	}
 	id := r.form.Get("id")
 	e, err := r.editOf(l)
-	if err != nil {
+	if err != nil || r.form.Get("do") == "again" {
 		return r.editAgain(source, p, l, err)
 	}
 	if r.form.Get("do") == "review" {

@@ -72,9 +72,19 @@ func TestAnEditWithAFaultIsShownAgain(t *testing.T) {
 			form["header_name"][2] = "x-death"
 			r.has(r.post("/edit", form), 400, "<h1>Edit and send</h1>", "none that rehop or the broker writes", `value="x-death"`, "{&#34;order&#34;:2}</textarea>")
 		}
+		form := url.Values{"queue": {"orders.dlq"}, "id": {"id1", "id2"}, "redrive": {"o-1"}, "do": {"review"}, "body": {`{"order":2}`}, "why": {"a typo"}, "remove": {"debug"}}
+		r.has(r.post("/edit", form), 200, "<h1>What changes</h1>", `sent to <b class="mono">queue orders</b>`, "Reason: a typo", `value="again"`)
+		form.Set("do", "again")
+		again := r.post("/edit", form)
+		r.has(again, 200, "<h1>Edit and send</h1>", `sent to <b class="mono">queue orders</b>`, "{&#34;order&#34;:2}</textarea>", `value="a typo"`, `value="debug" checked`, `name="redrive" value="o-1"`, `name="id" value="id2"`)
+		if strings.Contains(again.Body.String(), `class="note bad"`) {
+			t.Error("a form that somebody wants to change once more has a fault")
+		}
 		if len(r.queue.redrives) > 0 {
 			t.Errorf("sent: %+v", r.queue.redrives)
 		}
+		form.Set("body", strings.Repeat("1", maxEditable+1))
+		r.has(r.post("/edit", form), 400, "bytes, want at most")
 		r.has(r.post("/edit", url.Values{"queue": {"orders.dlq"}, "id": {"id1"}, "body": {"{" + strings.Repeat("a", maxEditable)}, "do": {"review"}}), 400, "is none now") // too large to be shown
 		if body := r.get("/edit?queue=orders.dlq&id=id1").Body.String(); strings.Contains(body, `class="note bad"`) || strings.Contains(body, " checked") {
 			t.Error("a form that nobody has sent has a fault")

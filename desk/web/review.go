@@ -31,6 +31,7 @@ type change struct {
 // review shows what an edit changes, and asks once more.
 func (r *request) review(source desk.Source, p place, l desk.Letter, e desk.Edit) error {
 	d := reviewData{editData: r.editData(source, p, l)}
+	d.Given = r.form.Get("why")
 	if d.Redrive = r.form.Get("redrive"); !d.Keeper && d.Redrive != "" {
 		d.Copy = r.h.cfg.Journal.DroppedTo(d.Redrive)
 	}

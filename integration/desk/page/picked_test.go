@@ -23,12 +23,17 @@ func TestLettersArePickedByHand(t *testing.T) {
 		t.Helper()
 		b.to("letters?queue=" + letters)
 		b.wait(`getComputedStyle(document.querySelector(".picked")).display === "none"`)
+		const tops = `[...document.querySelectorAll("tbody tr")].map(e => e.getBoundingClientRect().top + scrollY).join(" ")`
+		before := js[string](b, tops)
 		for _, row := range rows {
 			at := fmt.Sprintf(`document.querySelectorAll("tbody tr")[%d]`, row)
 			js[chromedp.Void](b, at+`.querySelector("input").click()`)
 			ids = append(ids, js[string](b, at+`.querySelector(".id").innerText`))
 		}
 		b.wait(`getComputedStyle(document.querySelector(".picked")).display !== "none"`)
+		if after := js[string](b, tops); after != before { // the next click would select another letter
+			t.Errorf("rows are at %s once letters are selected, and were at %s", after, before)
+		}
 		if all := js[int](b, `[...document.querySelectorAll("main a, main button")].filter(e => e.checkVisibility() && /^(Send|Delete|Move)/.test(e.innerText)).length`); all != 3 {
 			t.Errorf("%d buttons send, delete or move, want the three that are about what is selected", all)
 		}
@@ -41,7 +46,7 @@ func TestLettersArePickedByHand(t *testing.T) {
 
 	gone := pick(1, 4)
 	do(b, chromedp.EmulateViewport(400, 500, chromedp.EmulateMobile))
-	js[chromedp.Void](b, `scrollTo(0, document.querySelector(".picked").getBoundingClientRect().top + 100); undefined`)
+	js[chromedp.Void](b, `scrollTo(0, 101); undefined`)
 	b.wait(`scrollY > 100`)
 	b.wait(`[...document.querySelectorAll(".picked button, [data-picked]")].every(e => { const r = e.getBoundingClientRect(); return document.elementFromPoint(r.x + r.width / 2, r.y + 2) === e; })`) // nothing is over them
 	do(b, chromedp.EmulateViewport(1280, 860))
