@@ -61,6 +61,11 @@ func (h *Handler) groups(r *request) error {
 		return err
 	}
 	d := groupsData{placeView: placeViewOf(h, "groups", source, p, r.form), Seen: found.Seen}
+	var shown []desk.Letter
+	for _, g := range found.Groups {
+		shown = append(shown, g.Example)
+	}
+	d.nameGroup(r, source, f, shown)
 	first := now
 	for i, g := range found.Groups {
 		if g.Last.Before(g.First) { // a store tells those that were stored first and last

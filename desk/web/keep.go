@@ -58,6 +58,7 @@ func (h *Handler) askKeep(r *request) error {
 	}
 	d := keepData{placeView: placeViewOf(h, "keep", source, p, r.form), List: list, Keep: k}
 	d.endSpans(f)
+	d.nameGroup(r, source, f, list.Letters)
 	if err := d.name(r, source, f); err != nil {
 		return err
 	}

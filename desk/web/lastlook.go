@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 )
 
 // lastLook is what the overview tells of the letters of a kept look.
@@ -31,7 +32,7 @@ func lastLookOf(source desk.Source, seen desk.Seen) lastLook {
 func reasonOf(l desk.Letter) string {
 	switch {
 	case l.Error != "":
-		return l.Error
+		return said.Group(l.Error)
 	case l.Cause != "":
 		return string(l.Cause)
 	}

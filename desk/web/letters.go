@@ -61,6 +61,7 @@ func (h *Handler) letters(r *request) error {
 	if err != nil {
 		return err
 	}
+	d.nameGroup(r, source, f, d.List.Letters)
 	ids := sha256.New()
 	for _, l := range d.List.Letters {
 		fmt.Fprintf(ids, "%q ", l.ID)

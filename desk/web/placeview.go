@@ -1,9 +1,12 @@
 package web
 
 import (
+	"cmp"
 	"net/url"
+	"slices"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 	"github.com/rehop/rehop/internal/ctl"
 )
 
@@ -46,6 +49,22 @@ func placeViewOf(h *Handler, page string, source desk.Source, p place, form url.
 		}
 	}
 	return v
+}
+
+// nameGroup makes the condition of a group show what its letters have in common. shown are those of the page.
+func (v *placeView) nameGroup(r *request, source desk.Source, f desk.Filter, shown []desk.Letter) {
+	at := slices.IndexFunc(v.Chips, func(c chip) bool { return c.Label == "group" })
+	if at < 0 {
+		return
+	}
+	if len(shown) == 0 { // other conditions may leave them out
+		list, _ := source.List(r.ctx, desk.Filter{Fingerprint: f.Fingerprint, States: f.States}, desk.Page{Limit: 1})
+		shown = list.Letters
+	}
+	v.Chips[at].Value = "none here"
+	if len(shown) > 0 {
+		v.Chips[at].Value = cmp.Or(said.Group(shown[0].Error), "no error text")
+	}
 }
 
 // endSpans ends the spans of a form when its page is shown, and not when the form is sent: else it is

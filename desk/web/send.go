@@ -116,6 +116,7 @@ func (h *Handler) askSend(r *request) error {
 	}
 	d := sendData{Deed: deed, placeView: placeViewOf(h, "send", source, p, r.form), List: list, Look: exactly(list.At), Buttons: buttonsOf(deed, source.About(), f, list), Redrive: newRedriveID()}
 	d.endSpans(f)
+	d.nameGroup(r, source, f, list.Letters)
 	switch deed.Do {
 	case desk.Send:
 		if d.Targets, err = source.Targets(r.ctx, f); err != nil {

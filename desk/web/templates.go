@@ -38,7 +38,7 @@ func readPages(named func(string) string) (*pages, error) {
 		return nil, err
 	}
 	funcs := template.FuncMap{
-		"text": visible, "said": said.Text, "named": func(source string) string { return visible(named(source)) }, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "ends": ends, "number": number, "size": size, "letters": letters, "addressee": addressee, "some": some, "someLetters": someLetters,
+		"text": visible, "said": said.Text, "group": said.Group, "named": func(source string) string { return visible(named(source)) }, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "ends": ends, "number": number, "size": size, "letters": letters, "addressee": addressee, "some": some, "someLetters": someLetters,
 		"ago": func(at time.Time) string { return ago(at, time.Now()) }, "iso": func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
 		"clock":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"static": func(name string) string { return "static/" + name + "?v=" + version },

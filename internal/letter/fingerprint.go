@@ -36,11 +36,17 @@ func Fingerprint(queue, exchange string, cause rehop.Cause, errorType, text stri
 	if queue != "" {
 		exchange = ""
 	}
-	first, _, _ := strings.Cut(text, "\n")
 	h := sha256.New()
-	for _, part := range []string{queue, exchange, string(cause), errorType, variable.ReplaceAllString(first, "#")} {
+	for _, part := range []string{queue, exchange, string(cause), errorType, Common(text, "#")} {
 		h.Write([]byte(part))
 		h.Write([]byte{0})
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// Common returns the first line of an error with gap for each part that may differ between letters of one
+// fingerprint. All of these have the same one.
+func Common(text, gap string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	return variable.ReplaceAllString(first, gap)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 	"github.com/rehop/rehop/internal/ctl"
 )
 
@@ -125,6 +126,7 @@ func (a *app) printGroups(groups desk.Groups) error {
 	if a.format == "json" {
 		type groupJSON struct {
 			Group    string     `json:"group"`
+			Error    string     `json:"error,omitzero"`
 			Count    int        `json:"count"`
 			More     bool       `json:"more,omitzero"`
 			First    time.Time  `json:"first,omitzero"`
@@ -134,10 +136,14 @@ func (a *app) printGroups(groups desk.Groups) error {
 		}
 		out := []groupJSON{}
 		for _, g := range groups.Groups {
-			out = append(out, groupJSON{g.Fingerprint, g.Count, g.More, g.First, g.Last, g.Redriven, forPrograms(g.Example, false)})
+			out = append(out, groupJSON{g.Fingerprint, said.Group(g.Example.Error), g.Count, g.More, g.First, g.Last, g.Redriven, forPrograms(g.Example, false)})
 		}
 		a.bound(groups.Seen, 0, 0) // which the list has no place for
 		return cmp.Or(a.json(out), noneOf(len(out), "group of letters", groups.Bound))
+	}
+	headings := []string{"GROUP", "LETTERS", "FIRST", "LAST", "SENT BACK", "QUEUE", "CAUSE", "ERROR"}
+	if a.format == "wide" {
+		headings = append(headings, "FOR EXAMPLE")
 	}
 	var rows [][]string
 	for _, g := range groups.Groups {
@@ -145,10 +151,14 @@ func (a *app) printGroups(groups desk.Groups) error {
 		if g.Redriven < 0 {
 			back = "?"
 		}
-		rows = append(rows, []string{orDash(g.Fingerprint), some(g.Count, g.More), ago(g.First), ago(g.Last), back, orDash(g.Example.Queue),
-			orDash(string(g.Example.Cause)), orDash(a.short(g.Example.Error, 60))})
+		row := []string{orDash(g.Fingerprint), some(g.Count, g.More), ago(g.First), ago(g.Last), back, orDash(g.Example.Queue),
+			orDash(string(g.Example.Cause)), orDash(a.short(said.Group(g.Example.Error), 60))}
+		if a.format == "wide" {
+			row = append(row, orDash(g.Example.Error))
+		}
+		rows = append(rows, row)
 	}
-	table(a.out, []string{"GROUP", "LETTERS", "FIRST", "LAST", "SENT BACK", "QUEUE", "CAUSE", "ERROR OF ONE"}, rows)
+	table(a.out, headings, rows)
 	a.bound(groups.Seen, 0, 0)
 	return noneOf(len(rows), "group of letters", groups.Bound)
 }

@@ -121,6 +121,11 @@ func TestLookingAround(t *testing.T) {
 	}
 	s.run(exitDone, "dlq", "groups", "orders.dlq")
 	s.prints("GROUP", "no stock", "no such customer")
+	if strings.Contains(s.out, "ERROR OF ONE") {
+		t.Error("a group is called by one of its letters")
+	}
+	s.run(exitDone, "dlq", "groups", "orders.dlq", "-o", "json")
+	s.prints(`"error": "no stock`)
 	s.run(exitDone, "dlq", "list", "orders.dlq", "--error", "stock", "--output", "json")
 	var list struct {
 		Letters []letterJSON

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rehop/rehop/internal/ctl"
+	"github.com/rehop/rehop/internal/letter"
 )
 
 // own is what the errors of package desk begin with for programs: the package, and the value that a
@@ -15,6 +16,10 @@ var own = regexp.MustCompile(`(^|\n|: )desk: (?:(?:Redrive|Filter|Page|Edit|By)\
 
 // Text returns a text of package desk without that, which tells nothing where the desk is named.
 func Text(text string) string { return own.ReplaceAllString(text, "$1") }
+
+// Group returns what the errors of a group have in common, from that of any of its letters: one name, whichever
+// of them are left.
+func Group(text string) string { return letter.Common(text, "…") }
 
 // Import returns the command line that puts the letters of a file back into the queue of a source that they were
 // deleted from. A store names no queue.

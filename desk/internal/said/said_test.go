@@ -26,3 +26,19 @@ func TestImport(t *testing.T) {
 		}
 	}
 }
+
+func TestTheTextOfAGroup(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                              "",
+		"no stock":                      "no stock",
+		`"030/23 45-67": not a number`:  "…: not a number",
+		`"anna@example.com": not one`:   "…: not one",
+		"order 17 of shop-2 has no 3x5": "order … of … has no …",
+		"status 503\nand a stack":       "status …",
+		`"a" 'b' 17`:                    "… … …",
+	} {
+		if got := Group(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
