@@ -271,6 +271,7 @@ func (s snapshot) Stale() string {
 type depth struct {
 	Place     place
 	Taken     time.Time // of the number of letters
+	Lags      bool      // the management API gave the number, which was up to 10 s old at Taken
 	Letters   int
 	InHand    int
 	Mixed     bool // this desk has letters in hand, which the numbers do not tell apart
@@ -464,7 +465,7 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 		switch {
 		case q.IsDeadLetters || shown[q.Name]:
 			now.Letters = append(now.Letters, depth{
-				Place: place{Queue: q.Name}, Taken: q.At, Letters: q.Ready + q.Unacked, InHand: q.Unacked, Mixed: q.Mixed, Consumers: q.Consumers,
+				Place: place{Queue: q.Name}, Taken: q.At, Lags: named[q.Name], Letters: q.Ready + q.Unacked, InHand: q.Unacked, Mixed: q.Mixed, Consumers: q.Consumers,
 				Refusal: q.Refusal, Oldest: q.Oldest, Rate: q.PublishRate,
 			})
 		case q.DeadLetters != "" || q.Ready+q.Unacked > 0 || q.Consumers > 0:

@@ -998,6 +998,9 @@ func TestAwayIsSaidWithWhatToDo(t *testing.T) {
 		r.h.cfg.Queues = []string{"legacy_error"}
 		r.h.sampleOnce(t.Context(), map[string]time.Time{})
 		r.has(r.get("/"), 200, "AMQP cannot list queues", "legacy_error", "<b>7</b>")
+		if page := r.get("/events?view=place&queue=legacy_error").Body.String(); strings.Contains(page, "10 s before") || !strings.Contains(page, "letters") {
+			t.Errorf("a count that AMQP gave is not exact: %s", page)
+		}
 		r.queue.mu.Lock() // the page may still weigh its look
 		r.queue.err = &desk.RefusedError{Queue: "orders.dlq", Reason: "it is a stream", Advice: "read it with a consumer"}
 		r.queue.mu.Unlock()
@@ -1019,6 +1022,12 @@ func TestNumbersSayHowOldTheyAre(t *testing.T) {
 			t.Error("fresh numbers are called stale")
 		}
 		r.has(r.get("/groups?store=store+letters.db"), 200, "<small>counted <time")
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		for _, page := range []string{"/groups?queue=orders.dlq", "/events?view=place&queue=orders.dlq"} {
+			if w := r.get(page); !strings.Contains(w.Body.String(), "or up to 10 s before") {
+				t.Errorf("%s does not say that the count may be older: %s", page, w.Body)
+			}
+		}
 		r.broker.mu.Lock()
 		r.broker.silent = errors.New("management API at http://broker:15672: connection refused")
 		r.broker.mu.Unlock()
