@@ -169,7 +169,6 @@ type look struct {
 	short   bool   // fewer letters came than the queue had counted
 	others  bool   // all of them came, and other consumers may have more
 	bound   string // Seen.Bound at the time of the look
-	gone    int    // letters that left since
 }
 
 // without returns the look without letters that have left the queue since, given by their
@@ -193,9 +192,9 @@ func (s *look) without(left map[string]int) *look {
 		}
 	}
 	gone := len(s.letters) - len(rest.letters)
-	rest.seen.Seen, rest.seen.Total, rest.gone = len(rest.letters), s.seen.Total-gone, s.gone+gone
+	rest.seen.Seen, rest.seen.Total, rest.seen.Gone = len(rest.letters), s.seen.Total-gone, s.seen.Gone+gone
 	if s.bound != "" {
-		rest.seen.Bound = fmt.Sprintf("%s; %s of the look left since", s.bound, count(rest.gone, "letter"))
+		rest.seen.Bound = fmt.Sprintf("%s; %s of the look left since", s.bound, count(rest.seen.Gone, "letter"))
 	}
 	return &rest
 }

@@ -101,7 +101,7 @@ func TestALookIsWithoutLettersThatLeft(t *testing.T) {
 		t.Errorf("a letter has left that the look did not see, and it still says %q", third.seen.Bound)
 	}
 	whole := (&look{letters: of("a", "b"), seen: Seen{Seen: 2, Total: 2}}).without(map[string]int{"a": 1, "d": 3})
-	if whole.seen != (Seen{Seen: 1, Total: 1, Bytes: -weightOf(nil, nil)}) {
+	if whole.seen != (Seen{Seen: 1, Total: 1, Gone: 1, Bytes: -weightOf(nil, nil)}) {
 		t.Errorf("letters that came after a look of all: %+v", whole.seen)
 	}
 	for _, tt := range []struct {
@@ -109,8 +109,8 @@ func TestALookIsWithoutLettersThatLeft(t *testing.T) {
 		look      *look
 		seen      Seen
 	}{
-		{"of letters that are alike the first ones stay", "[a b a.2]", first, Seen{Seen: 3, Total: 7, Bound: "the first 5 of 9; 2 letters of the look left since", Bytes: 3 * weightOf(nil, nil)}},
-		{"all of them may leave", "[b]", second, Seen{Seen: 1, Total: 5, Bound: "the first 5 of 9; 4 letters of the look left since", Bytes: weightOf(nil, nil)}},
+		{"of letters that are alike the first ones stay", "[a b a.2]", first, Seen{Seen: 3, Total: 7, Gone: 2, Bound: "the first 5 of 9; 2 letters of the look left since", Bytes: 3 * weightOf(nil, nil)}},
+		{"all of them may leave", "[b]", second, Seen{Seen: 1, Total: 5, Gone: 4, Bound: "the first 5 of 9; 4 letters of the look left since", Bytes: weightOf(nil, nil)}},
 	} {
 		ids := []string{}
 		for _, l := range tt.look.letters {

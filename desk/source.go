@@ -165,6 +165,7 @@ type Seen struct {
 	At    time.Time // of the look
 	Seen  int       // letters that the answer is about
 	Total int       // letters in the place; more than Seen if a bound left some out
+	Gone  int       // letters of a look that redrives of the live source have taken since
 	More  bool      // there are letters that were not counted
 	Bound string    // why it is about fewer than Total, for people; empty if it is not
 	Bytes int       // of memory that a live source keeps for the look, about

@@ -58,3 +58,28 @@ func TestAGroupOfOneErrorIsCalledByIt(t *testing.T) {
 		r.has(r.get("/letters?store=store+letters.db&group=f2"), 200, `<span class="dim">group</span> no error text <a`)
 	})
 }
+
+// Letters that have left since a look were seen then, and are not here now: the page says both numbers.
+func TestTheGroupsSayHowManyLettersHaveLeftSinceTheLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		r.has(r.get("/groups?queue=orders.dlq"), 200, "3 letters in 1 group, as seen <time")
+		change := func(gone int) {
+			r.queue.mu.Lock()
+			defer r.queue.mu.Unlock()
+			r.queue.gone, r.queue.letters = gone, r.queue.letters[:3-gone]
+		}
+		change(1)
+		page := r.get("/groups?queue=orders.dlq")
+		r.has(page, 200, "2 letters in 1 group, of the 3 that were seen <time", ": redrives have taken 1 since")
+		if strings.Contains(page.Body.String(), "as seen") {
+			t.Error("the page says that only those were seen that are left")
+		}
+		r.has(r.get("/groups?queue=orders.dlq&text=stock"), 200, "2 letters in 1 group. 3 letters were seen <time", ", and redrives have taken 1 since")
+		change(3)
+		for _, page := range []string{"/groups", "/letters"} {
+			r.has(r.get(page+"?queue=orders.dlq"), 200, "look again: 3 letters were here", ", and redrives have taken 3 since.")
+		}
+	})
+}

@@ -55,6 +55,7 @@ type fake struct {
 	bytes    int           // of a look
 	bound    string
 	aside    []desk.Letter // letters in other states
+	gone     int           // letters that redrives took since the look
 	scanned  int           // letters that a page of a list is looked for among; 0: among all
 	looking  func(context.Context)
 }
@@ -94,7 +95,7 @@ func (f *fake) List(ctx context.Context, filter desk.Filter, p desk.Page) (desk.
 		f.mu.Unlock()
 	}
 	found, err := f.matching(filter)
-	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found), Bytes: f.bytes, Bound: f.bound}}
+	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found), Bytes: f.bytes, Bound: f.bound, Gone: f.gone}}
 	for _, l := range f.aside {
 		if filter.Matches(l) {
 			list.Aside = "1 archived"
@@ -120,7 +121,7 @@ func (f *fake) List(ctx context.Context, filter desk.Filter, p desk.Page) (desk.
 
 func (f *fake) Groups(_ context.Context, filter desk.Filter) (desk.Groups, error) {
 	found, err := f.matching(filter)
-	g := desk.Groups{Seen: desk.Seen{At: time.Now(), Bound: f.bound, Seen: len(found), Total: max(f.total, len(found))}}
+	g := desk.Groups{Seen: desk.Seen{At: time.Now(), Gone: f.gone, Bound: f.bound, Seen: len(found), Total: max(f.total, len(found))}}
 	for _, l := range found {
 		i := slices.IndexFunc(g.Groups, func(g desk.Group) bool { return g.Fingerprint == l.Fingerprint })
 		if i < 0 {

@@ -175,6 +175,23 @@ func TestPlotsOfTheOverviewHaveOneScale(t *testing.T) {
 	}
 }
 
+// What goes up and comes down again has changed, although it ends where it began.
+func TestAPlotThatEndsWhereItBeganTellsOfTheWay(t *testing.T) {
+	at := time.Now()
+	for _, tt := range []struct {
+		depths []int
+		want   string
+	}{{[]int{7}, "no change"}, {[]int{7, 7, 7}, "no change"}, {[]int{7, 12, 7}, "as many as before"}, {[]int{7, 12, 9}, "+2"}, {[]int{7, 1}, "-6"}} {
+		var points []point
+		for i, n := range tt.depths {
+			points = append(points, point{at.Add(time.Duration(i) * time.Minute), n})
+		}
+		if got := grown(points); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.depths, got, tt.want)
+		}
+	}
+}
+
 // A row tells what the kept look has seen, and nothing when that is forgotten.
 func TestARowTellsOfTheKeptLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -69,6 +70,21 @@ func plotArea(points []point, s scale) template.HTML {
 	return template.HTML(fmt.Sprintf(
 		`<svg class="plot" viewBox="0 0 %d %d" role="img" aria-label="depth: %s %s ago, at most %s, now %s" preserveAspectRatio="none"><path class="area" d="%sL%d %dL%.1f %dZ"/><path class="line" d="%s"/></svg>`,
 		width, height, number(points[0].N), span(now.Sub(points[0].At)), number(topOf(points)), number(last.N), line.String(), width, height, x(points[0].At), height, line.String()))
+}
+
+// grown says how the last depth of a plot differs from the first one.
+func grown(points []point) string {
+	if len(points) == 0 {
+		return "no change"
+	}
+	first, last := points[0].N, points[len(points)-1].N
+	switch {
+	case last != first:
+		return fmt.Sprintf("%+d", last-first)
+	case slices.ContainsFunc(points, func(p point) bool { return p.N != first }):
+		return "as many as before"
+	}
+	return "no change"
 }
 
 // plotLength is how far back a plot reaches: a desk that has just begun knows little.

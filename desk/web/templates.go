@@ -46,12 +46,7 @@ func readPages(named func(string) string) (*pages, error) {
 		"plotIn": func(s scale, p []point) template.HTML { return plotArea(p, s) }, "bars": plotBars, "watched": func() int { return maxSampled },
 		"link":  func(page string, p place, more ...string) string { return address(page, p, nil, more...) },
 		"since": func(p []point) string { return since(plotLength(p)) }, "span": since,
-		"grown": func(p []point) string {
-			if len(p) < 2 || p[len(p)-1].N == p[0].N {
-				return "no change"
-			}
-			return fmt.Sprintf("%+d", p[len(p)-1].N-p[0].N)
-		},
+		"grown": grown, "add": func(a, b int) int { return a + b },
 		"causes": func() []rehop.Cause { return causes }, "states": func() []string { return []string{"held", "parked", "archived", "ready"} },
 		"percent": percent,
 		"of": func(p desk.Progress) string {
