@@ -31,6 +31,7 @@ type overviewData struct {
 	Work      []desk.Queue
 	WorkAll   int
 	Drawn     map[string]bool // those of Work that have a drawing
+	Unlooked  bool            // a look would tell more of one of Rows
 	Unwatched int             // of Full: their growth is not known
 	Scale     scale           // of all plots
 	Columns   []column[row]
@@ -60,6 +61,11 @@ func (r row) Grew() int {
 		return 0
 	}
 	return r.Plot[len(r.Plot)-1].N - r.Plot[0].N
+}
+
+// Unlooked reports whether a look would tell more of the letters of the place.
+func (r row) Unlooked() bool {
+	return r.Place.Queue != "" && r.Err == nil && r.Refusal == "" && r.Look.Seen.At.IsZero()
 }
 
 // ReasonPage is the address of the letters that failed for the top reason.
@@ -179,6 +185,7 @@ func (h *Handler) overviewData(form url.Values) (overviewData, error) {
 	}
 	o.Full, o.EmptyAll, o.WorkAll = len(o.Rows), len(o.Empty), len(o.Work)
 	o.Rows, o.Empty, o.Work = o.Rows[:min(o.Full, maxRows)], o.Empty[:min(o.EmptyAll, maxRows)], o.Work[:min(o.WorkAll, maxRows)]
+	o.Unlooked = slices.ContainsFunc(o.Rows, row.Unlooked)
 	o.Scale, o.Drawn = scaleOf(o.Rows), h.areDrawn(o.Work)
 	var err error
 	if o.Redrives, err = h.latestRedrives(5); err != nil {

@@ -74,7 +74,14 @@ func (r *room) order(page string) string {
 func TestTheOverviewSaysWhatALookDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
-		r.has(r.get("/"), 200, "A look takes the letters of a queue and hands them back in their order, marked as redelivered.", `action="look"`)
+		const takes, after = "A look takes the letters of a queue and hands them back in their order, marked as redelivered.", "known after a look"
+		r.has(r.get("/"), 200, `<p class="summary"><b>Look</b> shows why letters of a queue failed, and since when. `+takes, after, `action="look"`, "Sorted by need")
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		page := r.get("/")
+		r.has(page, 200, takes)
+		if text := page.Body.String(); strings.Contains(text, after) || strings.Contains(text, "<b>Look</b> shows") {
+			t.Error("the page asks for a look that was done")
+		}
 	})
 }
 
@@ -127,6 +134,33 @@ func TestTheOverviewIsSorted(t *testing.T) {
 		r.has(r.get("/?name=none"), 200, "No name contains")
 		w := r.get("/?sort=reason&name=l")
 		r.has(w, 200, `aria-sort="ascending"`, `href="./?name=l&amp;sort=letters"`, "events?name=l&amp;sort=reason&amp;view=overview", "bad address", "&#43;90", "3 h ago", "Sort by need</a>, as equal rows are.")
+	})
+}
+
+// A table of one row is not sorted, and one of a thing is not called several.
+func TestATableOfOneRowSaysNothingOfSorting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, func(cfg *Config) { cfg.Sources = nil })
+		count := func(queues ...desk.Queue) {
+			r.broker.mu.Lock()
+			defer r.broker.mu.Unlock()
+			r.broker.queues = queues
+		}
+		letters, work := desk.Queue{Name: "orders.dlq", IsDeadLetters: true, Ready: 1}, desk.Queue{Name: "orders", DeadLetters: "orders.dlq", Letters: 1, Consumers: 1}
+		count(letters, work)
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		page := r.get("/")
+		r.has(page, 200, `data-what="consumer">1<`, `data-what="letter">1<`)
+		for _, text := range []string{"Headings sort", "Sorted by need", "Equal rows", "for all"} {
+			if strings.Contains(page.Body.String(), text) {
+				t.Errorf("of one row the page says %q", text)
+			}
+		}
+		other, more := letters, work
+		other.Name, more.Name, more.Letters, more.Consumers, more.DeadLetters = "bills.dlq", "bills", 2, 0, "bills.dlq"
+		count(letters, work, other, more)
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r.has(r.get("/"), 200, "Headings sort", "Sorted by need", "Equal rows", "one logarithmic scale for all", `data-what="consumers">0<`, `data-what="letters">2<`)
 	})
 }
 

@@ -226,6 +226,8 @@ func number(n int) string {
 
 func size(n int) string {
 	switch {
+	case n == 1:
+		return "1 byte"
 	case n < 1<<10:
 		return fmt.Sprintf("%d bytes", n)
 	case n < 1<<20:
