@@ -42,13 +42,13 @@ func (a Access) IsZero() bool { return a == Access{} }
 func (a Access) check() error {
 	var errs []error
 	if a.Token != "" && len(a.Token) < minToken {
-		errs = append(errs, fmt.Errorf("web: Access.Token has %d bytes, want %d or more", len(a.Token), minToken))
+		errs = append(errs, fmt.Errorf("web: Access.Token has %s, want %d or more", size(len(a.Token)), minToken))
 	}
 	if (a.User != "") != (a.Password != "") {
 		errs = append(errs, errors.New("web: Access has one of User and Password, want both or none"))
 	}
 	if a.Password != "" && len(a.Password) < minPassword {
-		errs = append(errs, fmt.Errorf("web: Access.Password has %d bytes, want %d or more", len(a.Password), minPassword))
+		errs = append(errs, fmt.Errorf("web: Access.Password has %s, want %d or more", size(len(a.Password)), minPassword))
 	}
 	return rehop.WithClass(errors.Join(errs...), rehop.ClassConfiguration)
 }

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/mattn/go-runewidth"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/desk"
@@ -23,17 +23,27 @@ import (
 	"github.com/rehop/rehop/store"
 )
 
-// table prints rows under headings.
+// columns counts those of a terminal that a text takes, whatever the language of the environment: two for each
+// sign of Chinese.
+var columns = runewidth.Condition{StrictEmojiNeutral: true}
+
+// table prints rows under headings. package tabwriter counts each sign as one column.
 func table(w io.Writer, headings []string, rows [][]string) {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(headings, "\t"))
+	wide := make([]int, len(headings))
+	rows = append([][]string{headings}, rows...)
 	for _, row := range rows {
 		for i := range row {
 			row[i] = plain(row[i])
+			wide[i] = max(wide[i], columns.StringWidth(row[i]))
 		}
-		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
-	_ = t.Flush() // to the terminal
+	for _, row := range rows {
+		last := len(row) - 1
+		for i, text := range row[:last] {
+			fmt.Fprint(w, text, strings.Repeat(" ", wide[i]-columns.StringWidth(text)+2))
+		}
+		fmt.Fprintln(w, row[last])
+	}
 }
 
 func (a *app) json(v any) error {
@@ -326,7 +336,11 @@ func (a *app) show(l desk.Letter) error {
 		line("attempts", strconv.Itoa(l.Attempts))
 	}
 	if l.Redrives > 0 {
-		line("sent back", fmt.Sprintf("%d times before, last by redrive %s", l.Redrives, l.RedriveID))
+		times := "once"
+		if l.Redrives > 1 {
+			times = strconv.Itoa(l.Redrives) + " times"
+		}
+		line("sent back", fmt.Sprintf("%s before, last by redrive %s", times, l.RedriveID))
 	}
 	if l.Tries > 0 {
 		line("tries", fmt.Sprintf("%d in vain, the last: %s", l.Tries, l.TryError))
@@ -372,7 +386,7 @@ func (a *app) show(l desk.Letter) error {
 			fmt.Fprintf(a.out, "  %s\n", plain(row))
 		}
 	}
-	fmt.Fprintf(a.out, "\nbody (%d bytes)\n%s\n", len(p.Body), a.body(p.Body))
+	fmt.Fprintf(a.out, "\nbody (%s)\n%s\n", several(len(p.Body), "byte"), a.body(p.Body))
 	return nil
 }
 
@@ -382,7 +396,7 @@ const maxBody = 4 << 10
 func (a *app) body(body []byte) string {
 	rest := ""
 	if len(body) > maxBody && a.format != "wide" {
-		rest = fmt.Sprintf("\n… %d bytes more: --body, or --output wide or json", len(body)-maxBody)
+		rest = fmt.Sprintf("\n… %s more: --body, or --output wide or json", several(len(body)-maxBody, "byte"))
 		body = body[:maxBody]
 	}
 	return wholeBody(body) + rest
@@ -406,9 +420,12 @@ func wholeBody(body []byte) string {
 	return strings.Join(lines, "\n")
 }
 
-func letterCount(n int) string {
+func letterCount(n int) string { return several(n, "letter") }
+
+// several writes a number of things.
+func several(n int, noun string) string {
 	if n == 1 {
-		return "1 letter"
+		return "1 " + noun
 	}
-	return strconv.Itoa(n) + " letters"
+	return strconv.Itoa(n) + " " + noun + "s"
 }

@@ -223,7 +223,7 @@ func (a *app) queueNames(c *cobra.Command, args []string, _ string) ([]string, c
 	var names []string
 	for _, q := range queues {
 		if q.IsDeadLetters && typable.MatchString(q.Name) {
-			names = append(names, fmt.Sprintf("%s\t%d letters", q.Name, q.Ready))
+			names = append(names, q.Name+"\t"+letterCount(q.Ready))
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
