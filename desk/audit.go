@@ -28,6 +28,11 @@ type Record struct {
 	Count   int       `json:"count"`            // of letters, at least so many if the action is unfinished; of a redrive: those that this process sent, moved, dropped, or deleted as sent before
 	Result  string    `json:"result"`
 
+	// File is the file of an import, if it was named, and SHA256 is of all that it read, in hex; empty if
+	// that was not known: the letters came from a pipe, and the import ended early.
+	File   string `json:"file,omitzero"`
+	SHA256 string `json:"sha256,omitzero"`
+
 	// Unfinished says that the action has begun and has no end yet: a process is at
 	// work on it, or its process was killed and nobody has gone on with it. Result says
 	// which.
@@ -120,6 +125,15 @@ func (j *Journal) audit(n int, final bool) (records []Record, ended bool, err er
 	if n == 0 {
 		return nil, false, nil
 	}
+	ended, err = j.records(final, func(r Record) bool {
+		records = append(records, r)
+		return len(records) < n
+	})
+	return records, ended, err
+}
+
+// records calls do with the records, the newest first, until it returns false. It reads no more of the file than that.
+func (j *Journal) records(final bool, do func(Record) bool) (ended bool, err error) {
 	behind := map[string]auditLine{} // by action: its line that was read last, the next one in the file
 	err = j.backwards("audit.jsonl", func(text []byte) bool {
 		var l auditLine
@@ -146,10 +160,9 @@ func (j *Journal) audit(n int, final bool) (records []Record, ended bool, err er
 		case !isFollowed && l.key() != "" && l.Redrive != "": // nobody goes on with it
 			l.Unfinished = strings.HasPrefix(l.Result, string(CutOff))
 		}
-		records = append(records, l.Record)
-		return len(records) < n
+		return do(l.Record)
 	})
-	return records, ended, err
+	return ended, err
 }
 
 // sameEnd reports whether two records are of the end of one process: a process that went

@@ -3,11 +3,17 @@ package desk
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
@@ -20,8 +26,14 @@ import (
 type ImportOptions struct {
 	Queue string // that the letters go to
 	From  int    // the line to begin with, from 1: for a file that was imported in part
+	File  string // the name of what is read, for the audit; may be empty
+	Again bool   // allows letters that the queue has had by an earlier import
 	By    By
 }
+
+// ErrImported is wrapped by the error of an [Import] that has not begun: the audit has an import of
+// the same content into the same queue.
+var ErrImported = errors.New("has had these letters")
 
 // Imported says how far [Import] has come.
 type Imported struct {
@@ -55,6 +67,10 @@ const (
 // line that is at fault or that the broker does not take, and its error names the line.
 // If the process is killed, the audit says how far the Import had come. A user-id of
 // another user becomes the header x-rehop-user-id, because the broker would refuse it.
+//
+// An r that is an [io.Seeker] is read twice. If the audit has an import of the same content into the
+// queue, Import publishes nothing and returns [ErrImported], unless o.Again is set, or o.From goes on with
+// one that ended early. What comes from a pipe is known when all of it is read, and is not refused.
 func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Journal, o ImportOptions) (done Imported, err error) {
 	var errs []error
 	if o.Queue == "" {
@@ -66,18 +82,28 @@ func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Jo
 	if err := errors.Join(errs...); err != nil {
 		return done, rehop.WithClass(err, rehop.ClassBug)
 	}
+	record := Record{By: o.By, Action: "import", Source: "queue " + o.Queue, File: o.File}
+	if record.SHA256, err = sumOf(r); err != nil {
+		return done, fmt.Errorf("desk: %w", err)
+	}
+	if record.SHA256 != "" && !o.Again {
+		if err := journal.refuseImported(record, o); err != nil {
+			return done, err
+		}
+	}
 	done.Next = max(o.From, 1)
 	user, err := userOf(ctx, conn)
 	if err != nil {
 		return done, err
 	}
-	record := Record{By: o.By, Action: "import", Source: "queue " + o.Queue}
-	if o.From > 1 {
-		record.Which = fmt.Sprintf("lines from %d", o.From)
-	}
+	record.Which = record.imported(o)
 	a, err := journal.undertake(record)
 	if err != nil {
 		return done, err
+	}
+	sum := sha256.New()
+	if record.SHA256 == "" {
+		r = io.TeeReader(r, sum)
 	}
 	publisher := confirm.New(conn, confirm.Limits{Messages: importBatch})
 	i := &importing{act: a, done: &done, publisher: publisher}
@@ -88,7 +114,67 @@ func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Jo
 	case done.MaybeDuplicate > 0:
 		a.note = fmt.Sprintf("%s perhaps twice", count(done.MaybeDuplicate, "letter"))
 	}
+	if record.SHA256 == "" && err == nil { // all of it was read
+		a.line.SHA256 = hex.EncodeToString(sum.Sum(nil))
+		a.line.Which = a.line.imported(o)
+	}
 	return done, a.end(done.Letters, err)
+}
+
+// sumOf returns the sum of what r has still to read, and goes back to where it was; empty if r cannot go back.
+func sumOf(r io.Reader) (string, error) {
+	s, can := r.(io.Seeker)
+	if !can {
+		return "", nil
+	}
+	at, err := s.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return "", nil //nolint:nilerr // a pipe is a file, too
+	}
+	sum := sha256.New()
+	if _, err = io.Copy(sum, r); err == nil {
+		_, err = s.Seek(at, io.SeekStart)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// imported says for people which letters an import is about.
+func (r Record) imported(o ImportOptions) string {
+	var parts []string
+	if r.File != "" {
+		parts = append(parts, "file="+strconv.Quote(r.File))
+	}
+	if r.SHA256 != "" {
+		parts = append(parts, "sha256="+r.SHA256[:12])
+	}
+	if o.From > 1 {
+		parts = append(parts, fmt.Sprintf("lines from %d", o.From))
+	}
+	return strings.Join(parts, " ")
+}
+
+// refuseImported returns ErrImported if the audit has an import like the one of r, and no line is named that goes on
+// with it.
+func (j *Journal) refuseImported(r Record, o ImportOptions) error {
+	var before *Record
+	_, err := j.records(true, func(was Record) bool {
+		if was.Action == r.Action && was.Source == r.Source && was.SHA256 == r.SHA256 && (was.Count > 0 || was.Unfinished) {
+			before = &was
+		}
+		return before == nil
+	})
+	if err != nil || before == nil {
+		return err
+	}
+	isDone := !before.Unfinished && strings.HasPrefix(before.Result, result(nil))
+	if o.From > 1 && !isDone {
+		return nil
+	}
+	text := fmt.Sprintf("%s at %s by %s", count(before.Count, "letter"), before.At.UTC().Format(time.DateTime+" UTC"), cmp.Or(before.By.Who, "somebody"))
+	if before.File != "" {
+		text += ", from " + before.File
+	}
+	return fmt.Errorf("desk: queue %s %w: %s (%s)", o.Queue, ErrImported, text, strings.TrimPrefix(before.Result, "desk: "))
 }
 
 // importing is an import that is under way.

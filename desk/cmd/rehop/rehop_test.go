@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -491,6 +493,44 @@ func TestOutOfTheQueueAndBack(t *testing.T) {
 	s.run(exitFailed, "dlq", "import", "orders.dlq", dropped)
 	s.prints("--from 2")
 	s.has("orders.dlq", 7)
+}
+
+// A queue gets the letters of a file once, whatever the file is called, unless somebody asks for them again.
+func TestAFileIsImportedOnce(t *testing.T) {
+	s := open(t)
+	dir := t.TempDir()
+	file, other := filepath.Join(dir, "letters.jsonl"), filepath.Join(dir, "other.jsonl")
+	s.run(exitDone, "dlq", "export", "orders.dlq", "--file", file)
+	text, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(other, text, 0o600))
+	s.run(exitDone, "dlq", "import", "orders", file)
+	s.has("orders", 6)
+	s.run(exitDone, "dlq", "audit", "-o", "wide")
+	s.prints("file="+strconv.Quote(file), " sha256="+fmt.Sprintf("%x", sha256.Sum256(text))[:12])
+	for _, again := range []string{file, other} {
+		s.run(exitFailed, "dlq", "import", "orders", again)
+		s.prints("has had these letters: ", ", from "+file, "--again imports them once more")
+		s.run(exitFailed, "dlq", "import", "orders", again, "--from", "3")
+		s.prints("--again")
+	}
+	s.has("orders", 6)
+	s.run(exitDone, "dlq", "import", "orders", other, "--again")
+	s.run(exitDone, "dlq", "import", "orders.dlq", file)
+	s.has("orders", 12)
+
+	must(t, os.WriteFile(file, []byte("{}\nnonsense\n{}\n"), 0o600))
+	s.run(exitFailed, "dlq", "import", "orders", file)
+	s.prints("--from 2")
+	s.run(exitFailed, "dlq", "import", "orders", file)
+	s.prints("has had these letters: 1 letter at ", "line 2", "--from", "--again")
+	s.run(exitDone, "dlq", "import", "orders", file, "--from", "3")
+	s.has("orders", 14)
+	must(t, os.WriteFile(file, []byte("nonsense\n{}\n"), 0o600))
+	for range 2 { // nothing has come of it
+		s.run(exitFailed, "dlq", "import", "orders", file)
+		s.prints("--from 1")
+	}
 }
 
 func TestTheBrokerIsNamedByFlagThenEnvironmentThenFile(t *testing.T) {
