@@ -3,17 +3,31 @@ package desk
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/desk/internal/said"
 )
 
 // Which returns the letters of the redrive in words: the conditions of its Filter, its Look
 // and its Limit.
 func (r Redrive) Which() string {
 	text := r.Filter.String()
+	if len(r.MessageIDs) > 0 {
+		rest := r.Filter
+		rest.IDs = nil
+		var parts []string
+		for _, id := range r.MessageIDs {
+			parts = append(parts, fmt.Sprintf("letter=%q", said.Ends(id, longID)))
+		}
+		if !rest.IsZero() {
+			parts = append(parts, rest.String())
+		}
+		text = strings.Join(parts, " ")
+	}
 	if !r.Look.IsZero() {
 		text += ", of the look at " + r.Look.UTC().Format(time.DateTime+" UTC")
 	}
@@ -21,6 +35,24 @@ func (r Redrive) Which() string {
 		text += fmt.Sprintf(", at most %d", r.Limit)
 	}
 	return text
+}
+
+// longID is how many bytes of a message id are told at most.
+const longID = 40
+
+// messageIDs returns Redrive.MessageIDs, if letters have them.
+func (f Filter) messageIDs(letters []Letter) (ids []string) {
+	if len(f.IDs) > namedValues {
+		return nil
+	}
+	for _, id := range f.IDs {
+		at := slices.IndexFunc(letters, func(l Letter) bool { return l.ID == id })
+		if at < 0 || letters[at].Publishing.MessageId == "" {
+			return nil
+		}
+		ids = append(ids, letters[at].Publishing.MessageId)
+	}
+	return ids
 }
 
 // least returns the smaller of n and Redrive.Limit.

@@ -34,6 +34,15 @@ func (c *storeSource) Execute(ctx context.Context, r Redrive, progress func(Prog
 	if err != nil {
 		return Progress{}, err
 	}
+	if n := len(r.Filter.IDs); n > 0 && n <= namedValues {
+		var letters []Letter
+		if _, _, _, err := c.scan(ctx, r.Filter, 0, unbound, func(l Letter) bool {
+			letters = append(letters, l)
+			return true
+		}); err == nil { // else the redrive itself says what is wrong
+			r.MessageIDs = r.Filter.messageIDs(letters)
+		}
+	}
 	if r.Action != Drop {
 		r.broker = knownBroker(c.conn)
 	}

@@ -110,6 +110,9 @@ func tableContains(v any, text string) bool {
 	return strings.Contains(headerText(v), text)
 }
 
+// namedValues is how many values of a condition are told one by one.
+const namedValues = 3
+
 // String returns the Filter in the form of the command's flags; "all letters" for
 // the zero Filter.
 func (f Filter) String() string {
@@ -122,7 +125,7 @@ func (f Filter) String() string {
 	list := func(name string, values []string) {
 		switch {
 		case values == nil:
-		case len(values) > 3:
+		case len(values) > namedValues:
 			parts = append(parts, fmt.Sprintf("%d %ss", len(values), name))
 		default:
 			for _, value := range values { // which may have a comma

@@ -49,6 +49,11 @@ func (l *Live) Execute(ctx context.Context, r Redrive, progress func(Progress)) 
 	if err != nil {
 		return Progress{}, err
 	}
+	l.mu.Lock()
+	if l.last != nil {
+		r.MessageIDs = r.Filter.messageIDs(l.last.letters)
+	}
+	l.mu.Unlock()
 	r.broker = knownBroker(l.conn)
 	if r.Edit != nil && r.CopyTo == "" {
 		r.CopyTo = l.cfg.Journal.DroppedTo(r.ID)

@@ -106,6 +106,10 @@ type Redrive struct {
 	// By is who has asked for the redrive; it may be empty.
 	By By `json:"by,omitzero"`
 
+	// MessageIDs are those of the letters of Filter.IDs, for people, who know a message by its own id. Execute sets
+	// them if the letters are few and known by then, and each has one.
+	MessageIDs []string `json:"message_ids,omitzero"`
+
 	// Source and Created are set by Execute.
 	Source  string    `json:"source"`
 	Created time.Time `json:"created"`
@@ -178,7 +182,7 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 	if err := r.Edit.check(); err != nil {
 		errs = append(errs, err)
 	}
-	r.Source, r.Created = a.Name, now.UTC()
+	r.Source, r.Created, r.MessageIDs = a.Name, now.UTC(), nil
 	if !r.Look.IsZero() {
 		r.Look = r.Look.UTC().Round(0)
 	}
