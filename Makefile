@@ -30,6 +30,7 @@ desk:
 	go build -o bin/ ./examples/tickets ./desk/cmd/rehop ./integration/withbroker
 	bin/withbroker -- sh -c 'export REHOP_JOURNAL=$$(mktemp -d) && trap "rm -r $$REHOP_JOURNAL" EXIT && trap : INT && bin/tickets -keep && \
 		echo "in another terminal: AMQP_URL=$$AMQP_URL AMQP_MANAGEMENT_URL=$$AMQP_MANAGEMENT_URL REHOP_JOURNAL=$$REHOP_JOURNAL bin/rehop dlq groups tickets.sms.dlq" && \
+		echo "commands that the desk shows run there, too: with these variables, and bin/rehop instead of rehop" && \
 		echo "copies of letters that you delete are in $$REHOP_JOURNAL/dropped; the demo removes them when it ends" && \
 		{ bin/tickets -work & worker=$$!; bin/rehop desk; ended=$$?; kill -INT $$worker 2>/dev/null; wait $$worker; exit $$ended; }'
 

@@ -86,6 +86,43 @@ func filterOf(v url.Values, now time.Time) (f desk.Filter, err error) {
 	return f, nil
 }
 
+// conditionsOf is the inverse of filterOf, but for the ids of letters: these leave their place. It has no
+// condition if an address cannot have as many.
+func conditionsOf(f desk.Filter) url.Values {
+	v := url.Values{}
+	n := 0
+	add := func(name string, values ...string) {
+		if values = slices.DeleteFunc(slices.Clone(values), func(value string) bool { return value == "" }); len(values) > 0 {
+			v[name] = values
+			n += len(values)
+		}
+	}
+	add("text", f.Text)
+	add("error", f.Error)
+	add("group", f.Fingerprint)
+	add("cause", string(f.Cause))
+	add("failed", f.Queue)
+	add("etype", f.ErrorType)
+	add("exchange", f.Exchange)
+	add("key", f.RoutingKey)
+	add("mid", f.MessageIDs...)
+	add("state", f.States...)
+	var headers []string
+	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
+		headers = append(headers, strings.TrimSuffix(name+"="+f.Headers[name], "="))
+	}
+	add("header", headers...)
+	for name, at := range map[string]time.Time{"newer": f.From, "older": f.Before} {
+		if !at.IsZero() {
+			add(name, exactly(at))
+		}
+	}
+	if n >= maxConditions-2 || len(v.Encode()) > maxQuery/2 { // a page adds its own
+		return nil
+	}
+	return v
+}
+
 // parseSpan is time.ParseDuration with days.
 func parseSpan(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {

@@ -3,6 +3,8 @@ package web
 import (
 	"fmt"
 	"net/url"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -33,6 +35,8 @@ type redriveData struct {
 	Others  []string // letters that were selected beside the one that was edited
 	Picked  string   // address of a list of these
 	Import  string   // the command that puts deleted letters, or the original of an edit, back
+
+	Imported *desk.Record // the last time that somebody did, if the end of the audit has it
 }
 
 func (h *Handler) redriveData(id string) (redriveData, error) {
@@ -43,12 +47,50 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	d := redriveData{P: p, Place: h.placeOfSource(p.Redrive.Source), Running: p.State == desk.Running}
 	d.Here = d.Place != (place{})
 	d.Resume = d.Here && p.Resumable()
+	d.Letters = address("letters", d.Place, conditionsOf(p.Redrive.Filter))
 	d.Total, _ = p.Total()
 	d.Rate = p.PerSecond()
 	if r := p.Redrive; (r.Action == desk.Drop || r.Edit != nil && r.CopyTo != "") && p.Done > 0 {
 		d.Import = said.Import(r.Source, r.CopyTo)
 	}
 	return d, nil
+}
+
+// latestRecords is how many records of the audit are looked through for an import.
+const latestRecords = 1000
+
+// imported returns the last import of a file that the end of the audit has; nil if it has none.
+func (h *Handler) imported(file string) *desk.Record {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return nil
+	}
+	records, err := h.cfg.Journal.Audit(latestRecords)
+	if err != nil { // the page of the audit says so
+		return nil
+	}
+	at := slices.IndexFunc(records, func(r desk.Record) bool { return r.Action == "import" && r.File == file && r.Count > 0 })
+	if at < 0 {
+		return nil
+	}
+	return &records[at]
+}
+
+// actionWord is an action as the pages name it. The command and the journal call a delete a drop.
+func actionWord(a any) string {
+	word := fmt.Sprint(a)
+	if word == string(desk.Drop) {
+		return "delete"
+	}
+	return word
+}
+
+// dropped matches the count of a redrive that has deleted letters, in the text of its progress.
+var dropped = regexp.MustCompile(`^([a-z ]+: \d+ (?:of [a-z ]*\d+ )?)dropped\b`)
+
+// resultOf is the result of a record as the audit shows it.
+func resultOf(r desk.Record) string {
+	return dropped.ReplaceAllString(said.Text(r.Result), "${1}deleted")
 }
 
 // outcome is how a redrive has ended, or that it has not.
@@ -92,6 +134,9 @@ func (h *Handler) redrive(r *request) error {
 	d, err := h.redriveData(id)
 	if err != nil {
 		return err
+	}
+	if d.Import != "" {
+		d.Imported = h.imported(d.P.Redrive.CopyTo)
 	}
 	if ids := r.form.Get("ids"); ids != "" && d.Here {
 		if d.Others = strings.Split(ids, ","); len(d.Others) > maxConditions {

@@ -38,7 +38,7 @@ type deed struct {
 var deeds = []deed{
 	{desk.Send, "Send", "sent", "Each message is published as it was published first, to the queue that failed on it, without its own expiration, and starts at attempt 1. A TTL of the queue still counts. Its letter leaves this place when the broker has confirmed the message."},
 	{desk.Move, "Move", "moved", "Each letter is published as it is, with all its headers, to the place that you name. It leaves this place when the broker has confirmed it there."},
-	{desk.Drop, "Delete", "deleted", "Each letter is written to a file, and deleted when the file is on the disk. rehop dlq import brings the letters back from there."},
+	{desk.Drop, "Delete", "deleted", "Each letter is deleted when its copy in a file is on the disk. rehop dlq import brings it back from there."},
 }
 
 func (r *request) deed() (deed, error) {

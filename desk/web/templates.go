@@ -53,7 +53,7 @@ func readPages(named func(string) string) (*pages, error) {
 			n, about := p.Total()
 			return strings.TrimSpace(about + " " + number(n))
 		},
-		"target": target, "outcome": outcomeOf,
+		"target": target, "outcome": outcomeOf, "action": actionWord, "result": resultOf,
 		"short": func(id string) string { return strings.TrimPrefix(id, time.Now().UTC().Format("20060102-")) },
 		"inc":   func(n int) int { return n + 1 },
 	}

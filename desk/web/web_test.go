@@ -430,10 +430,10 @@ func TestEachOutcomeOfARedriveHasWordsAndAColour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		seen := map[string]string{}
-		of := map[string]string{"drop · nothing deleted": "send · nothing sent", "move · nothing moved": "send · nothing sent"}
+		of := map[string]string{"delete · nothing deleted": "send · nothing sent", "move · nothing moved": "send · nothing sent"}
 		for i, tt := range []struct{ action, state, words string }{
 			{"send", `"done","done":3`, "send · done"}, {"send", `"done","done":2,"failed":1`, "send · done in part"}, {"send", `"done","done":2,"skipped":1`, "send · done in part"}, {"send", `"done","done":2,"maybe_sent":1`, "send · done in part"},
-			{"send", `"done"`, "send · nothing sent"}, {"send", `"done","failed":3`, "send · nothing sent"}, {"send", `"done","skipped":3`, "send · nothing sent"}, {"move", `"done","skipped":3`, "move · nothing moved"}, {"drop", `"done"`, "drop · nothing deleted"},
+			{"send", `"done"`, "send · nothing sent"}, {"send", `"done","failed":3`, "send · nothing sent"}, {"send", `"done","skipped":3`, "send · nothing sent"}, {"move", `"done","skipped":3`, "move · nothing moved"}, {"drop", `"done"`, "delete · nothing deleted"},
 			{"send", `"stopped"`, "send · stopped"}, {"send", `"failed"`, "send · failed"}, {"send", `"cut off"`, "send · cut off"},
 		} {
 			r.write("redrives/o-3.jsonl", fmt.Sprintf(`{"redrive":{"id":"o-3","action":%q,"source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":%s}}`+"\n%[3]*s", tt.action, tt.state, i, ""))
@@ -484,12 +484,12 @@ func TestARedriveThatAnotherDeskHasIsAConflict(t *testing.T) {
 		<-begun
 		r.has(r.post("/resume", url.Values{"id": {"o-1"}}), 409, "Another process works on this redrive", fmt.Sprintf("ben, in process %d on ", os.Getpid()), " UTC.",
 			"stop it, and resume it here when it has ended", `href="redrive?id=o-1"`, `action="stop"`)
-		r.has(r.get("/redrive?id=o-1"), 200, "drop · running", `action="stop"`)
+		r.has(r.get("/redrive?id=o-1"), 200, "delete · running", `action="stop"`)
 		r.has(r.post("/stop", url.Values{"id": {"o-1"}}), 303)
 		if err := <-ended; !errors.Is(err, desk.ErrRedriveStopped) {
 			t.Errorf("the other desk: %v, want it stopped", err)
 		}
-		r.has(r.get("/redrive?id=o-1"), 200, "drop · stopped", `action="resume"`)
+		r.has(r.get("/redrive?id=o-1"), 200, "delete · stopped", `action="resume"`)
 	})
 }
 
@@ -711,11 +711,75 @@ func TestADeleteAndAnEditNameTheirCopies(t *testing.T) {
 		for id, begins := range map[string]string{"gone": `"drop"`, "sent": `"send"`, "edited": `"send","edit":{"body":"YQ=="}`} {
 			r.write("redrives/"+id+".jsonl", `{"redrive":{"id":"`+id+`","action":`+begins+`,"source":"queue orders.dlq","copy_to":"/var/copies.jsonl","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","done":2}}`+"\n")
 		}
-		const line = "<code>rehop dlq import orders.dlq /var/copies.jsonl</code>"
-		r.has(r.get("/redrive?id=gone"), 200, "/var/copies.jsonl</span>. All letters of the file go back with "+line)
-		r.has(r.get("/redrive?id=edited"), 200, "The original is in ", "/var/copies.jsonl</span>. It goes back as a letter with "+line)
+		const line, where = "<code>rehop dlq import orders.dlq /var/copies.jsonl</code>", "on the machine of the desk, with the <code>AMQP_URL</code> and the <code>REHOP_JOURNAL</code> that the desk has"
+		for id, text := range map[string]string{"gone": "Copies are in a file. All letters of the file go back with ", "edited": "The original is in a file. It goes back as a letter with "} {
+			page := r.get("/redrive?id=" + id)
+			r.has(page, 200, text+line, where)
+			if n := strings.Count(page.Body.String(), "copies.jsonl"); n != 1 || strings.Contains(page.Body.String(), "The audit has an import") {
+				t.Errorf("%s: the page has the file %d times, want it once, and not imported", id, n)
+			}
+		}
 		if strings.Contains(r.get("/redrive?id=sent").Body.String(), line) {
 			t.Error("letters that were sent are to be imported")
+		}
+		record := `{"at":"2026-11-12T08:00:00Z","by":{"who":"ada"},"action":"import","source":"queue orders.dlq","file":"/var/%s.jsonl","count":%d,"result":"done"}` + "\n"
+		r.write("audit.jsonl", fmt.Sprintf(record+record, "others", 3, "copies", 0))
+		if strings.Contains(r.get("/redrive?id=gone").Body.String(), "The audit has an import") {
+			t.Error("another file, or nothing of it, was imported")
+		}
+		r.write("audit.jsonl", fmt.Sprintf(record, "copies", 2))
+		r.has(r.get("/redrive?id=gone"), 200, "The audit has an import of this file: 2 letters into <span class=\"mono\">queue orders.dlq</span>, ", " by ada")
+	})
+}
+
+// The pages call a delete by one word, wherever they tell of one, and ask nothing that has no meaning for it.
+func TestADeleteIsCalledADelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.write("redrives/gone.jsonl", `{"redrive":{"id":"gone","action":"drop","all":true,"source":"queue orders.dlq","copy_to":"/var/copies.jsonl","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","matched":2,"done":2}}`+"\n")
+		for i, result := range []string{"done: 2 dropped", "running: 2 of at most 9 dropped", "done: 2 dropped, 1 failed: \"3 dropped\""} {
+			r.write("audit.jsonl", fmt.Sprintf(`{"at":"2026-11-12T08:00:00Z","action":"drop","source":"queue orders.dlq","redrive":"gone-%d","count":2,"result":%q}`+"\n", i, result))
+			r.has(r.get("/audit"), 200, `<span class="tag">delete</span>`, strings.ReplaceAll(strings.Replace(result, "dropped", "deleted", 1), `"`, "&#34;"))
+		}
+		for _, page := range []string{"/redrive?id=gone", "/redrives", "/"} {
+			w := r.get(page)
+			r.has(w, 200, "delete · done")
+			for _, not := range []string{"drop ·", "dropped", "drop from", "Perhaps twice"} {
+				if strings.Contains(w.Body.String(), not) {
+					t.Errorf("%s has %q", page, not)
+				}
+			}
+		}
+		r.write("redrives/gone.jsonl", `{"redrive":{"id":"gone","action":"drop","all":true,"source":"queue orders.dlq","copy_to":"/var/copies.jsonl","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","matched":2,"done":2,"maybe_duplicate":1,"maybe_sent":1}}`+"\n")
+		r.has(r.get("/redrive?id=gone"), 200, "Perhaps twice", "Perhaps copied", "/var/copies.jsonl", "The file has them: delete them", "It has not: copy and delete them too")
+		form := r.get("/send?deed=drop&store=store+letters.db&group=f1").Body.String()
+		if strings.Contains(form, "broker confirms") || strings.Count(form, "file") != 1 || strings.Count(form, "dropped/") != 1 {
+			t.Errorf("the form of a delete: %s", form)
+		}
+	})
+}
+
+// A redrive's page says where the letters went, and leads back to the letters that are left of those it was about.
+func TestARedriveSaysWhereItsLettersWentAndLeadsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		for _, tt := range []struct{ redrive, to, back string }{
+			{`"action":"send","filter":{"fingerprint":"f1","error":"stock","headers":{"tenant":"acme"},"before":"2026-11-11T02:00:00Z"}`, "<dd>the queue that each failed in, or the exchange of one that no queue had</dd>", "letters?error=stock&amp;group=f1&amp;header=tenant%3Dacme&amp;older=2026-11-11T02%3A00%3A00Z&amp;queue=orders.dlq"},
+			{`"action":"send","filter":{"ids":["a1"]},"to":{"RoutingKey":"orders.v2"}`, `<dd class="mono">queue orders.v2</dd>`, "letters?queue=orders.dlq"},
+			{`"action":"move","all":true,"to":{"Exchange":"shop","RoutingKey":"late"}`, `<dd class="mono">exchange shop with key late</dd>`, "letters?queue=orders.dlq"},
+			{`"action":"drop","all":true,"filter":{"cause":"exhausted"}`, "", "letters?cause=exhausted&amp;queue=orders.dlq"},
+		} {
+			r.write("redrives/one.jsonl", `{"redrive":{"id":"one",`+tt.redrive+`,"source":"queue orders.dlq","created":"2026-11-11T02:26:58Z"}}`+"\n"+`{"progress":{"state":"done","done":2}}`+"\n")
+			w := r.get("/redrive?id=one")
+			r.has(w, 200, tt.to, `<a class="button" href="`+tt.back+`">The letters that are left</a>`, `<a class="mono" href="groups?queue=orders.dlq">queue orders.dlq</a> <span aria-hidden="true">/</span></div>`)
+			if has := strings.Contains(w.Body.String(), "<dt>to</dt>"); has != (tt.to != "") {
+				t.Errorf("%s: the page names a target: %t", tt.redrive, has)
+			}
+			v, err := url.ParseQuery(strings.TrimPrefix(strings.ReplaceAll(tt.back, "&amp;", "&"), "letters?"))
+			must(t, err)
+			if _, err := filterOf(v, time.Now()); err != nil {
+				t.Errorf("%s: %v", tt.back, err)
+			}
 		}
 	})
 }
