@@ -84,7 +84,7 @@ func TestANewcomerTakesThreeMinutes(t *testing.T) {
 	b.says("Delete 2 letters")
 	b.write("why", "orders of a test")
 	b.press("Delete 2 letters")
-	b.says("drop · done")
+	b.says("delete · done")
 
 	// One is changed.
 	b.press("The letters that are left")

@@ -54,7 +54,7 @@ func TestLettersArePickedByHand(t *testing.T) {
 	b.says("Delete 2 letters")
 	b.fill("why", "test data")
 	b.click("Delete 2 letters")
-	b.says("drop · done")
+	b.says("delete · done")
 	has(t, shared, letters, n-2)
 	file := js[string](b, `[...document.querySelectorAll("dt")].find(e => e.innerText === "copies").nextElementSibling.innerText`)
 	text, err := os.ReadFile(file)
