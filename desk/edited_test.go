@@ -3,6 +3,7 @@ package desk
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -94,6 +95,29 @@ func TestAnOriginalThatIsGoneIsKeptAgain(t *testing.T) {
 		must(w.T, err)
 		if copied := readFile(w.T, p.Redrive.CopyTo); p.Done != 1 || !bytes.Contains(copied, all.Letters[0].Publishing.Body) {
 			w.Errorf("%+v, and the copy has %q", p, copied)
+		}
+	})
+}
+
+// The copies of a redrive are in one file, whichever folder is that of the process which begins it, and of the one that goes on with it.
+func TestACopyIsInOnePlace(t *testing.T) {
+	t.Chdir(t.TempDir())
+	inBubble(t, versions[0], func(w *fixture) {
+		began, err := os.Getwd()
+		must(w.T, err)
+		w.dead(orders(1)...)
+		w.journal, err = OpenJournal("journal")
+		must(w.T, err)
+		live := w.live()
+		body := []byte("changed")
+		edit := Redrive{ID: "mine", Action: Send, All: true, Edit: &Edit{Body: &body}, To: address("missing")}
+		p, err := live.Execute(w.Context(), edit, nil)
+		if err == nil && p.Failed == 0 || p.Redrive.CopyTo != filepath.Join(began, "journal", "dropped", "mine.jsonl") {
+			w.Errorf("%+v: %v", p, err)
+		}
+		drop := Redrive{ID: "drop", Action: Drop, Filter: Filter{Error: "none"}, CopyTo: "dropped.jsonl"}
+		if p, err := live.Execute(w.Context(), drop, nil); err != nil || p.Redrive.CopyTo != filepath.Join(began, "dropped.jsonl") {
+			w.Errorf("%+v: %v", p, err)
 		}
 	})
 }

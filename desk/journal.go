@@ -59,7 +59,11 @@ func OpenJournal(dir string) (*Journal, error) {
 			return nil, fmt.Errorf("desk: the journal: %w", err)
 		}
 	}
-	return &Journal{dir: dir, sync: (*os.File).Sync}, nil
+	whole, err := filepath.Abs(dir) // a redrive names files of the folder, and goes on in processes with other working directories
+	if err != nil {
+		return nil, fmt.Errorf("desk: the journal: %w", err)
+	}
+	return &Journal{dir: whole, sync: (*os.File).Sync}, nil
 }
 
 // make makes the folders of the journal, unless they are there.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -100,7 +101,7 @@ type Redrive struct {
 
 	// CopyTo is the file that the letters are appended to, as Export writes them, before they are
 	// dropped, or before messages with an Edit are sent from a queue. Required for Drop; for such
-	// an Edit the default is Journal.DroppedTo of the ID.
+	// an Edit the default is Journal.DroppedTo of the ID. Execute makes a relative path absolute.
 	CopyTo string `json:"copy_to,omitzero"`
 
 	// By is who has asked for the redrive; it may be empty.
@@ -163,6 +164,12 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 		}
 	default:
 		fault("Action is %q, want send, move or drop", r.Action)
+	}
+	if r.CopyTo != "" {
+		var err error // that nobody knows the working directory
+		if r.CopyTo, err = filepath.Abs(r.CopyTo); err != nil {
+			fault("CopyTo: %w", err)
+		}
 	}
 	if r.CopyTo != "" && r.Action != Drop && (r.Edit == nil || !a.Live) {
 		fault("CopyTo is %.80q, want nothing: it is for Drop, and for an Edit of letters of a queue", r.CopyTo)
