@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -118,6 +119,30 @@ func TestACopyIsInOnePlace(t *testing.T) {
 		drop := Redrive{ID: "drop", Action: Drop, Filter: Filter{Error: "none"}, CopyTo: "dropped.jsonl"}
 		if p, err := live.Execute(w.Context(), drop, nil); err != nil || p.Redrive.CopyTo != filepath.Join(began, "dropped.jsonl") {
 			w.Errorf("%+v: %v", p, err)
+		}
+	})
+}
+
+// A redrive with an edit whose journal names no file for the originals keeps them all the same.
+func TestAnEditThatNamesNoFileGoesOn(t *testing.T) {
+	inBubble(t, versions[0], func(w *fixture) {
+		w.dead(orders(1)...)
+		live := w.live()
+		body := []byte("changed")
+		edit := Redrive{ID: "mine", Action: Send, All: true, Edit: &Edit{Body: &body}, To: address("missing")}
+		if p, err := live.Execute(w.Context(), edit, nil); err == nil && p.Failed == 0 {
+			w.Fatalf("%+v", p)
+		}
+		must(w.T, os.Remove(w.journal.DroppedTo("mine")))
+		file := filepath.Join(w.journal.dir, "redrives", "mine.jsonl")
+		old := regexp.MustCompile(`,"copy_to":"[^"]*"`).ReplaceAll(readFile(w.T, file), nil)
+		must(w.T, os.WriteFile(file, old, 0o600))
+		_, err := w.channel().QueueDeclare("missing", true, false, false, false, nil)
+		must(w.T, err)
+		p, err := live.Resume(w.Context(), "mine", By{}, nil)
+		must(w.T, err)
+		if p.Done != 1 || p.Redrive.CopyTo != w.journal.DroppedTo("mine") || !bytes.Contains(readFile(w.T, p.Redrive.CopyTo), []byte("order 0")) {
+			w.Errorf("%+v", p)
 		}
 	})
 }

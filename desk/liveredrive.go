@@ -55,9 +55,7 @@ func (l *Live) Execute(ctx context.Context, r Redrive, progress func(Progress)) 
 	}
 	l.mu.Unlock()
 	r.broker = knownBroker(l.conn)
-	if r.Edit != nil && r.CopyTo == "" {
-		r.CopyTo = l.cfg.Journal.DroppedTo(r.ID)
-	}
+	l.copyTo(&r)
 	b, err := l.cfg.Journal.begin(r, nil)
 	if err != nil {
 		return Progress{Redrive: r}, err
@@ -71,7 +69,15 @@ func (l *Live) Resume(ctx context.Context, id string, by By, progress func(Progr
 	if err != nil {
 		return Progress{}, err
 	}
+	l.copyTo(&b.redrive)
 	return l.carryOut(ctx, b, true, progress)
+}
+
+// copyTo names a file for the originals of an edit, unless the redrive does.
+func (l *Live) copyTo(r *Redrive) {
+	if r.Edit != nil && r.CopyTo == "" {
+		r.CopyTo = l.cfg.Journal.DroppedTo(r.ID)
+	}
 }
 
 // liveRedrive is a redrive that is carried out in a queue.
