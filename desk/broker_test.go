@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 )
 
@@ -29,6 +30,9 @@ func TestARedriveGoesOnAtAnotherNode(t *testing.T) {
 		_, _ = w.Write([]byte(`{"name":"rabbit@one"}`))
 	}))
 	defer api.Close()
+	down := httptest.NewServer(http.NotFoundHandler())
+	down.URL = strings.Replace(down.URL, "//", "//guest:guest@", 1)
+	down.Close()
 	open := func(url string) *connection.Conn {
 		conn, err := connection.Open(t.Context(), connection.Config{Lazy: true, URLs: []string{"amqp://guest:guest@broker"}, ManagementURL: url})
 		must(t, err)
@@ -49,8 +53,16 @@ func TestARedriveGoesOnAtAnotherNode(t *testing.T) {
 		{"the connection leads to another cluster", at("rabbit@one", "/"), at("rabbit@four", "/"), sees, "nothing says that both are nodes of one cluster: management API"},
 		{"a cluster with a name", at("rabbit@two", "/"), at("shop", "/"), sees, "resume it there"},
 		{"nobody to ask", at("rabbit@two", "/"), at("rabbit@one", "/"), open(""), "nothing says that both are nodes of one cluster: connection.Config.ManagementURL is empty"},
+		{"nobody answers", at("rabbit@two", "/"), at("rabbit@one", "/"), open(down.URL), "nothing says that both are nodes of one cluster: management API"},
 	} {
 		err := past{broker: tt.past}.refuses(t.Context(), tt.conn, "r1", tt.now)
+		want := rehop.ClassBug
+		if tt.rule == "nobody answers" {
+			want = rehop.ClassTransient // the same resume may go on later
+		}
+		if err != nil && rehop.ClassOf(err) != want {
+			t.Errorf("%s: the error is of class %v, want %v", tt.rule, rehop.ClassOf(err), want)
+		}
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.rule, err, tt.want)
 		}

@@ -627,6 +627,9 @@ func (p past) refuses(ctx context.Context, conn *connection.Conn, id, broker str
 		return nil
 	} else if !errors.Is(why, errOthers) {
 		err = fmt.Errorf("%w: nothing says that both are nodes of one cluster: %w", err, why)
+		if rehop.ClassOf(why) == rehop.ClassTransient { // the API may say so later
+			return err
+		}
 	}
 	return rehop.WithClass(err, rehop.ClassBug)
 }
