@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -127,9 +128,10 @@ func (r *liveRedrive) send(ctx context.Context) {
 	}
 	if err != nil {
 		for _, p := range transfers {
-			p.err = err
+			p.err = &unsendableError{err}
 			r.arrivals <- p
 		}
+		r.stop(pause.Own(err)) // nor does it take the next ones
 		return
 	}
 	r.at("tried")
@@ -143,15 +145,14 @@ func (r *liveRedrive) keepOriginals(transfers []*transfer) (kept []*transfer, er
 	var first []*transfer
 	for _, p := range transfers {
 		if !r.book.past.kept[p.key] {
-			p.err = nil // of an earlier try
 			first = append(first, p)
 		}
 	}
 	if first == nil {
 		return transfers, nil
 	}
-	if err := r.originals.write(first); err != nil {
-		return transfers, err
+	if err := r.originals.write(first); err != nil { // those that are in the file are sent all the same
+		r.stop(pause.Own(err))
 	}
 	for _, p := range first {
 		if p.err == nil {
@@ -204,11 +205,13 @@ func (r *liveRedrive) land(p *transfer) error {
 			r.ended[p.key] = true
 			r.targetless, r.noTarget = r.targetless+1, cmp.Or(r.noTarget, p.err)
 			r.leave(r.left)
-		case rehop.ClassOf(p.err) == rehop.ClassTransient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
+		case rehop.ClassOf(p.err) == rehop.ClassTransient && !errors.Is(p.err, confirm.ErrNacked) && !isUnsendable(p.err) && p.tries < maxTries:
 			r.outcomes.untold(to)
 			p.tries++
 			if errors.Is(p.err, confirm.ErrUnconfirmed) {
 				r.book.past.open[p.key] = true
+			} else if !r.book.past.open[p.key] { // or who reads the journal would take the next try for a second one
+				e.Left = append(e.Left, p.key)
 			}
 			r.pending = append(r.pending, p)
 		default:

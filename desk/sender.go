@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -214,37 +215,45 @@ func newCopying(name, from string, arrived func(*transfer)) (*copying, error) {
 }
 
 func (c *copying) deliver(_ context.Context, transfers []*transfer) {
-	err := c.write(transfers)
+	_ = c.write(transfers) // each has its error
 	for _, one := range transfers {
-		if one.err == nil {
-			one.err = err
-		}
 		c.arrived(one)
 	}
 }
 
+// write appends transfers to the file, and gives each that is not there an error. It returns that of the file, which may have
+// taken some of them, such as a full disk.
 func (c *copying) write(transfers []*transfer) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var text []byte
-	for _, one := range transfers {
+	ends := make([]int, len(transfers)) // of their lines
+	for i, one := range transfers {
 		line, err := marshalLetter(one.letter, c.from)
-		if err != nil {
-			one.err = err
+		if one.err = err; err != nil { // not that of an earlier try
 			continue
 		}
 		text = append(append(text, line...), '\n')
+		ends[i] = len(text)
 	}
-	if err := endLine(c.file); err != nil {
-		return fmt.Errorf("desk: Redrive.CopyTo: %w", err)
+	whole := 0
+	err := endLine(c.file)
+	if err == nil {
+		whole, err = c.file.Write(text)
 	}
-	if _, err := c.file.Write(text); err != nil {
-		return fmt.Errorf("desk: Redrive.CopyTo: %w", err)
+	if synced := c.file.Sync(); synced != nil {
+		whole, err = 0, cmp.Or(err, synced)
 	}
-	if err := c.file.Sync(); err != nil {
-		return fmt.Errorf("desk: Redrive.CopyTo: %w", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("desk: Redrive.CopyTo: %w", err)
+	for i, one := range transfers {
+		if one.err == nil && ends[i] > whole {
+			one.err = err
+		}
+	}
+	return err
 }
 
 func (c *copying) close() error { return c.file.Close() }

@@ -1,0 +1,60 @@
+//go:build unix
+
+package desk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The letters of a file on a full disk are told, and none is sent, dropped or written twice.
+func TestADiskIsFull(t *testing.T) {
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	var before syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before))
+	for _, action := range []Action{Send, Drop} {
+		inBubble(t, versions[0], func(w *fixture) {
+			letters := orders(9)
+			for i := range letters {
+				letters[i].Body = append(bytes.Repeat([]byte("."), 10_000), letters[i].Body...)
+			}
+			w.dead(letters...)
+			live := w.live()
+			r := Redrive{ID: "mine", Action: action, All: true, CopyTo: w.journal.DroppedTo("mine")}
+			if body := []byte("changed"); action == Send {
+				r.Edit, r.To = &Edit{Body: &body}, address("parked")
+				w.parked()
+			}
+			live.gap = func(moment string) {
+				if moment == "matched" {
+					_ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 35_000, Max: before.Max}) // three letters and a half
+				}
+			}
+			p, err := live.Execute(w.Context(), r, nil)
+			must(w.T, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before))
+			if !errors.Is(err, syscall.EFBIG) || errors.Is(err, ErrTarget) || p.State != Failed || p.Done != 3 || p.Failed != 6 {
+				if action != Drop || p.Done != 3 || p.Failed != 6 || !strings.Contains(p.Error, "file too large") {
+					w.Errorf("%s: %v: %+v, want it failed after 3 letters", action, err, p)
+				}
+			}
+			live.gap = nil
+			w.has("orders.dlq", 6)
+			if p, err := live.Resume(w.Context(), "mine", By{}, nil); err != nil || p.Done != 9 || p.MaybeDuplicate != 0 {
+				w.Errorf("%s: %v: %+v, want 9 done, each once", action, err, p)
+			}
+			copied := readFile(w.T, r.CopyTo)
+			for i := range letters {
+				if n := bytes.Count(copied, fmt.Appendf(nil, `order %d"`, i)); n != 1 {
+					w.Errorf("%s: the file has letter %d %d times", action, i, n)
+				}
+			}
+			w.has("orders.dlq", 0)
+		})
+	}
+}
