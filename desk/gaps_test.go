@@ -33,6 +33,7 @@ type killedTask struct {
 	Duplicates               bool   // each letter is there twice, with its message id
 	Act                      string // an export or import, in place of a redrive
 	Store                    string // the file of the letters, in place of a queue
+	Edit                     bool   // the letters are sent with a change
 }
 
 func (k killedTask) live() (*Live, func() error, error) {
@@ -50,6 +51,9 @@ func (k killedTask) live() (*Live, func() error, error) {
 
 func (k killedTask) redrive() Redrive {
 	r := Redrive{ID: "killed", Action: k.Action, All: true, Rate: 50, Limit: k.Limit, By: By{Who: "ada"}}
+	if body := []byte("changed"); k.Edit {
+		r.Edit, r.CopyTo = &Edit{Body: &body}, k.Journal+"/originals.jsonl"
+	}
 	switch k.Action {
 	case Drop:
 		r.CopyTo = k.Journal + "/dropped.jsonl"
@@ -145,6 +149,29 @@ func TestAProcessThatIsKilledAtAnyMoment(t *testing.T) {
 						killAndResume(t, killedTask{Journal: t.TempDir(), Moment: tt.moment, Nth: nth, InFlight: under, Action: action}, may)
 					})
 				}
+			}
+		}
+	}
+}
+
+// Whenever the process of an edit dies, the original of each letter that may have been sent is in the file once.
+func TestAnEditThatIsKilledKeepsEachOriginalOnce(t *testing.T) {
+	for _, moment := range []string{"matched", "copied", "tried", "confirmed", "noted", "acked"} {
+		for _, under := range []int{1, 2} {
+			for _, k := range []killedTask{{}, {Nameless: true}, {Duplicates: true}} {
+				t.Run(fmt.Sprintf("%s, %d under way, nameless %t, duplicates %t", moment, under, k.Nameless, k.Duplicates), func(t *testing.T) {
+					t.Parallel()
+					k.Journal, k.Moment, k.Nth, k.InFlight, k.Action, k.Edit = t.TempDir(), moment, 2, under, Send, true
+					killAndResume(t, k, under)
+					copies := strings.Count(string(readFile(t, k.redrive().CopyTo)), "\n")
+					j, err := OpenJournal(k.Journal)
+					must(t, err)
+					past, err := j.history("killed")
+					must(t, err)
+					if copies != len(past.sent) {
+						t.Errorf("the file has %d originals of %d letters that were sent", copies, len(past.sent))
+					}
+				})
 			}
 		}
 	}

@@ -86,7 +86,8 @@ type liveRedrive struct {
 	book        *book
 	redrive     Redrive
 	destination destination
-	originals   *copying // of letters that are sent with an edit; nil: there is none
+	originals   *copying       // of letters that are sent with an edit; nil: there is none
+	found       map[string]int // originals in the file that the journal does not have, by digest
 	arrivals    chan *transfer
 	tell        func(Progress)
 	stop        context.CancelCauseFunc
@@ -231,12 +232,10 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 			return err
 		}
 		defer func() { err = together(err, r.originals.close()) }()
-		info, err := r.originals.file.Stat()
-		if err != nil {
-			return fmt.Errorf("desk: Redrive.CopyTo: %w", err)
-		}
-		if info.Size() == 0 { // it is new, or somebody has taken the copies away
-			clear(r.book.past.kept)
+		if r.resumed {
+			if err := r.findOriginals(); err != nil {
+				return err
+			}
 		}
 	}
 	missing := 0

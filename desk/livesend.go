@@ -138,21 +138,49 @@ func (r *liveRedrive) send(ctx context.Context) {
 	r.destination.deliver(context.WithoutCancel(ctx), transfers) // each has its end within sendTimeout
 }
 
-// keepOriginals writes letters down as they are, before they are sent with an edit. Each is written once, unless a process
-// dies before it has noted that. One that cannot be written is not sent.
+// findOriginals compares the file with the journal. An earlier process may have died before it noted an original, and somebody
+// may have taken the file away.
+func (r *liveRedrive) findOriginals() error {
+	found, err := r.originals.digests()
+	if err != nil {
+		return err
+	}
+	kept := r.book.past.kept
+	for key := range kept {
+		if digest := digestOf(key); found[digest] > 0 {
+			found[digest]--
+		} else {
+			delete(kept, key)
+		}
+	}
+	r.found = found
+	return nil
+}
+
+// keepOriginals writes letters down as they are, before they are sent with an edit. Each is written once. One that cannot be
+// written is not sent.
 func (r *liveRedrive) keepOriginals(transfers []*transfer) (kept []*transfer, err error) {
 	var e entry
 	var first []*transfer
 	for _, p := range transfers {
-		if !r.book.past.kept[p.key] {
+		switch digest := digestOf(p.key); {
+		case r.book.past.kept[p.key]:
+		case r.found[digest] > 0:
+			r.found[digest]--
+			r.book.past.kept[p.key] = true
+			e.Kept = append(e.Kept, p.key)
+		default:
 			first = append(first, p)
 		}
 	}
-	if first == nil {
+	if first == nil && e.Kept == nil {
 		return transfers, nil
 	}
-	if err := r.originals.write(first); err != nil { // those that are in the file are sent all the same
-		r.stop(pause.Own(err))
+	if first != nil {
+		if err := r.originals.write(first); err != nil { // those that are in the file are sent all the same
+			r.stop(pause.Own(err))
+		}
+		r.at("copied")
 	}
 	for _, p := range first {
 		if p.err == nil {

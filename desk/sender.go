@@ -1,10 +1,14 @@
 package desk
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,6 +20,7 @@ import (
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/foreign"
 	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -254,6 +259,29 @@ func (c *copying) write(transfers []*transfer) error {
 		}
 	}
 	return err
+}
+
+// digests counts the letters of the file by their digests.
+func (c *copying) digests() (map[string]int, error) {
+	found := map[string]int{}
+	for r := bufio.NewReaderSize(io.NewSectionReader(c.file, 0, math.MaxInt64), 1<<16); ; {
+		text, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return found, nil // a line that was cut off is none
+		}
+		if err != nil {
+			return nil, fmt.Errorf("desk: Redrive.CopyTo: %w", err)
+		}
+		var in line
+		p, err := unmarshalLetter(text)
+		if err != nil || json.Unmarshal(text, &in) != nil {
+			continue
+		}
+		key, err := letter.Unarmour(in.RoutingKey)
+		if err == nil {
+			found[Letter{Queue: in.Queue, Exchange: in.Exchange, RoutingKey: key, Publishing: p}.digest()]++
+		}
+	}
 }
 
 func (c *copying) close() error { return c.file.Close() }
