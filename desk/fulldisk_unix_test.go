@@ -58,3 +58,29 @@ func TestADiskIsFull(t *testing.T) {
 		})
 	}
 }
+
+// A line of a redrive that a full disk has cut off swallows no later one.
+func TestAJournalOnAFullDiskGoesOn(t *testing.T) {
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	j, err := OpenJournal(t.TempDir())
+	must(t, err)
+	b, err := j.begin(Redrive{ID: "mine", Action: Send, All: true}, nil)
+	must(t, err)
+	must(t, b.write(entry{Try: []string{"a", "b"}}))
+	var before syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before))
+	full := syscall.Rlimit{Cur: uint64(len(readFile(t, b.file.Name())) + 5), Max: before.Max}
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full))
+	err = b.write(entry{Kept: []string{"b"}})
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before))
+	if !errors.Is(err, syscall.EFBIG) {
+		t.Fatalf("the disk was not full: %v", err)
+	}
+	must(t, b.write(entry{Sent: []string{"a"}}))
+	must(t, b.end(Progress{State: Failed, Done: 1}))
+	past, err := j.history("mine")
+	if err != nil || !past.sent["a"] || past.open["a"] || past.progress.State != Failed {
+		t.Errorf("%v: %+v, want a sent, and the end", err, past)
+	}
+}

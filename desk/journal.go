@@ -426,6 +426,7 @@ type book struct {
 
 	mu   sync.Mutex
 	file *os.File
+	torn bool // a full disk has cut off its last line
 	past past
 }
 
@@ -541,7 +542,12 @@ func (b *book) write(e entry) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, err = b.file.Write(append(line, '\n')); err == nil && (e.Try != nil || e.Sent != nil) {
+	if line = append(line, '\n'); b.torn {
+		line = append([]byte("\n"), line...)
+	}
+	n, err := b.file.Write(line)
+	b.torn = err != nil && (b.torn || n > 0)
+	if err == nil && (e.Try != nil || e.Sent != nil) {
 		err = b.journal.sync(b.file)
 	}
 	if err != nil {
