@@ -270,7 +270,7 @@ func missing(c *cobra.Command) error {
 // as their errors name them.
 var fields = strings.NewReplacer(
 	"desk: Redrive.ID ", "--redrive ", "desk: Redrive.Rate ", "--rate ", "desk: Redrive.Limit ", "--limit ", "desk: Redrive.Canary ", "--canary ",
-	"desk: Redrive.To ", "--to ", "desk: Redrive.CopyTo ", "--copy ", "desk: Redrive.CopyTo:", "--copy:", "desk: Edit.Set: header ", "--header: header ", "desk: Edit.Remove: header ", "--remove-header: header ",
+	"desk: Redrive.To ", "--to ", "desk: Redrive.CopyTo ", "--copy ", "desk: Redrive.CopyTo:", "the copy:", "desk: Edit.Set: header ", "--header: header ", "desk: Edit.Remove: header ", "--remove-header: header ",
 	"desk: LiveConfig.Window ", "--window ", "desk: Page.Limit ", "--limit ", "desk: Page.After ", "--after ", "desk: Peek: n ", "--limit ", "desk: Audit: n ", "--limit ",
 	"desk: ImportOptions.From ", "--from ",
 	"web: Config.Specs: topology:", "--specs:", "web: Config.PruneAfter ", "--prune-after ", "web: address ", "--listen is ", "web: Access.Token ", "REHOP_DESK_TOKEN ", "web: Access.Password ", "REHOP_DESK_PASSWORD ",

@@ -94,6 +94,13 @@ func TestFaultsOfTheCommandLine(t *testing.T) {
 	s.has("orders.dlq", 1)
 }
 
+// A file for copies that cannot be written is not that of a flag: an edit has none, and neither has a resume.
+func TestAFaultOfACopyNamesNoFlag(t *testing.T) {
+	if text := (&app{}).rename("desk: Redrive.CopyTo: open /journal/dropped/a.jsonl: permission denied"); text != "the copy: open /journal/dropped/a.jsonl: permission denied" {
+		t.Error(text)
+	}
+}
+
 // The faults of the URLs of a broker name the flag that has them, and else the variable.
 func TestFaultsOfTheBrokersAddress(t *testing.T) {
 	s := open(t)
