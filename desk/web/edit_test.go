@@ -36,6 +36,8 @@ func TestLettersStaySelectedWhileOneIsEdited(t *testing.T) {
 		list := "letters?id=id1&amp;id=id3&amp;picked=1&amp;queue=orders.dlq"
 		r.has(r.get("/redrive?id=o-1&ids=id1%2Cid3"), 200, `href="`+list+`">Go on with 2 letters`)
 		r.has(r.get("/redrive?id=o-1&ids="+strings.Repeat(",", 64)), 400, "ids has 65 values, want 64 or fewer")
+		r.has(r.get("/redrive?id=o-1&ids="+strings.Repeat(",", 61)), 200, "letters?id=") // a link that is followed
+		r.has(r.get("/redrive?id=o-1&ids="+strings.Repeat(",", 62)), 400, "the address has 65 values, want 64 or fewer")
 		close(r.queue.hold)
 		w := r.get("/" + strings.ReplaceAll(list, "&amp;", "&"))
 		r.has(w, 200, `value="id1" checked`, `value="id3" checked`)

@@ -143,6 +143,9 @@ func (h *Handler) redrive(r *request) error {
 			return fmt.Errorf("%w: ids has %d values, want %d or fewer", errForm, len(d.Others), maxConditions)
 		}
 		d.Picked = address("letters", d.Place, pickedOf(d.Others))
+		if _, err := readQuery(strings.TrimPrefix(d.Picked, "letters?")); err != nil { // nobody follows a link that is refused
+			return err
+		}
 	}
 	return r.show("redrive", view{Title: "Redrive " + id, Nav: "redrives", Events: "events?" + url.Values{"view": {"redrive"}, "id": {id}}.Encode(), Data: d})
 }
