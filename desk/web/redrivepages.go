@@ -34,6 +34,7 @@ type redriveData struct {
 	Letters string   // address of the letters that are left
 	Others  []string // letters that were selected beside the one that was edited
 	Picked  string   // address of a list of these
+	Full    bool     // it has sent as many letters as its limit, and sends none that may have been sent
 	Import  string   // the command that puts deleted letters, or the original of an edit, back
 
 	Imported *desk.Record // the last time that somebody did, if the end of the audit has it
@@ -50,6 +51,7 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	d.Letters = address("letters", d.Place, conditionsOf(p.Redrive.Filter))
 	d.Total, _ = p.Total()
 	d.Rate = p.PerSecond()
+	d.Full = p.Redrive.Limit > 0 && p.Done >= p.Redrive.Limit
 	if r := p.Redrive; (r.Action == desk.Drop || r.Edit != nil && r.CopyTo != "") && p.Done > 0 {
 		d.Import = said.Import(r.Source, r.CopyTo)
 	}

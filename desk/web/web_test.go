@@ -534,6 +534,12 @@ func TestAPersonDecidesAboutLettersMaybeSent(t *testing.T) {
 			if redrive := r.store.redrives; len(redrive) != 1 || redrive[0].By.Who != "ada" || redrive[0].By.MaybeSent != answer {
 				t.Errorf("%+v, want the answer %q", redrive, answer)
 			}
+			r.write("redrives/o-4.jsonl", strings.Replace(strings.Replace(redrive, "o-3", "o-4", 1), `"action"`, `"limit":2,"action"`, 1))
+			full := r.get("/redrive?id=o-4")
+			r.has(full, 200, `name="maybe_sent" value="delete"`, "another redrive takes them, because this one is about no more than 2 letters")
+			if strings.Contains(full.Body.String(), `value="again"`) {
+				t.Error("a redrive that has reached its limit offers to send more")
+			}
 		})
 	}
 }

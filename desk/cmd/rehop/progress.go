@@ -107,7 +107,11 @@ func (a *app) result(p desk.Progress, err error) error {
 		if p.Redrive.Action == desk.Drop {
 			done, has = "copied", p.Redrive.CopyTo
 		}
-		return &exit{exitPartly, fmt.Errorf("%s stayed and may have been %s; if %s has them: %s --maybe-sent delete; if it has not: %s --maybe-sent again", letterCount(p.MaybeSent), done, has, again, again)}
+		not := ": " + again + " --maybe-sent again"
+		if limit := p.Redrive.Limit; limit > 0 && p.Done >= limit {
+			not = fmt.Sprintf(", another redrive takes them: this one is about no more than %s", letterCount(limit))
+		}
+		return &exit{exitPartly, fmt.Errorf("%s stayed and may have been %s; if %s has them: %s --maybe-sent delete; if it has not%s", letterCount(p.MaybeSent), done, has, again, not)}
 	case p.Skipped > 0:
 		return &exit{code: exitPartly}
 	case p.Matched == 0:

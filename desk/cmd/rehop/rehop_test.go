@@ -325,6 +325,25 @@ func TestALetterMaybeSentStaysUntilSomebodyDecides(t *testing.T) {
 	}
 }
 
+// A redrive that has sent as many letters as its limit, such as an edit, sends none that may have been sent. The command does not say that it would.
+func TestALetterMaybeSentBeyondTheLimitIsForAnotherRedrive(t *testing.T) {
+	s := open(t)
+	s.run(exitDone, "dlq", "peek", "orders.dlq", "-n", "1", "-o", "json")
+	var head struct{ Letters []struct{ ID string } }
+	must(t, json.Unmarshal([]byte(s.out), &head))
+	folder := filepath.Join(os.Getenv("REHOP_JOURNAL"), "redrives")
+	must(t, os.MkdirAll(folder, 0o700))
+	must(t, os.WriteFile(filepath.Join(folder, "first.jsonl"), fmt.Appendf(nil, `{"redrive":{"id":"first","action":"send","all":true,"limit":1,"source":"queue orders.dlq"}}
+{"try":[%q]}
+{"sent":[%[1]q]}
+`, head.Letters[0].ID), 0o600))
+	s.run(exitPartly, "redrives", "resume", "first")
+	s.prints("1 perhaps sent", "rehop redrives resume first --maybe-sent delete", "if it has not, another redrive takes them")
+	if strings.Contains(s.err, "--maybe-sent again") {
+		t.Errorf("an answer that changes nothing: %s", s.err)
+	}
+}
+
 // To read a journal that is not there makes none.
 func TestReadingMakesNoJournal(t *testing.T) {
 	s := open(t)
