@@ -73,13 +73,12 @@ func named(list string) ([]string, error) {
 }
 
 // mustBe returns an error unless version, such as "3.10.8", is of the wanted
-// series. Where says whose version it is.
-func mustBe(wanted, version, where string) error {
+// series. where says whose version it is, and remedy what to do.
+func mustBe(wanted, version, where, remedy string) error {
 	if wanted == "" || wanted == seriesOf(version) {
 		return nil
 	}
-	return fmt.Errorf("%w: RabbitMQ %s is wanted, %s is %s; start Docker, which has all versions",
-		ErrOtherVersion, wanted, where, version)
+	return fmt.Errorf("%w: RabbitMQ %s is wanted, %s is %s; %s", ErrOtherVersion, wanted, where, version, remedy)
 }
 
 // seriesOf cuts "3.10.8" to "3.10".

@@ -25,7 +25,7 @@ func (given) open(ctx context.Context, opts Options) (cluster, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := mustBe(opts.Version, version, "the broker of AMQP_URL"); err != nil {
+		if err := mustBe(opts.Version, version, "the broker of AMQP_URL", "unset AMQP_URL to get one of that version"); err != nil {
 			return nil, err
 		}
 	}

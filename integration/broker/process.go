@@ -16,7 +16,7 @@ func (process) open(ctx context.Context, opts Options) (cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := mustBe(opts.Version, inst.version, "what is installed"); err != nil {
+	if err := mustBe(opts.Version, inst.version, "what is installed", "start Docker, which has all versions"); err != nil {
 		return nil, err
 	}
 	if err := startReaper(); err != nil {

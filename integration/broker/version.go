@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -25,7 +26,11 @@ func serverVersion(ctx context.Context, address string) (string, error) {
 		},
 	})
 	if err != nil {
-		return "", fmt.Errorf("broker: nothing to talk to at %s: %w", withoutPassword(address), err)
+		remedy := ""
+		if address == os.Getenv("AMQP_URL") {
+			remedy = "; unset AMQP_URL to get a broker that is started and removed"
+		}
+		return "", fmt.Errorf("broker: nothing to talk to at %s: %w%s", withoutPassword(address), err, remedy)
 	}
 	version, _ := conn.Properties["version"].(string)
 	if err := conn.CloseDeadline(time.Now().Add(10 * time.Second)); err != nil {

@@ -62,6 +62,11 @@ func run(args []string) int {
 		return 2
 	}
 
+	if planned.length > 0 && os.Getenv("AMQP_URL") != "" {
+		complain(errors.New("-outage and -kill stop a broker of their own: unset AMQP_URL, which names another one"))
+		return 2
+	}
+
 	// Before the broker: an early Ctrl-C must find somebody who cleans up.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -102,15 +102,20 @@ func TestBadUsage(t *testing.T) {
 		status int
 		says   string
 	}{
-		"no command":      {nil, 2, "usage: withbroker"},
-		"unknown flag":    {[]string{"-v", "--", "true"}, 2, "usage: withbroker"},
-		"no nodes":        {[]string{"-nodes", "0", "--", "true"}, 2, "[-nodes n]"},
-		"unknown version": {[]string{"-version", "2.8", "--", "true"}, 2, "3.10|4.0|4.3"},
+		"no command":                      {nil, 2, "usage: withbroker"},
+		"unknown flag":                    {[]string{"-v", "--", "true"}, 2, "usage: withbroker"},
+		"no nodes":                        {[]string{"-nodes", "0", "--", "true"}, 2, "[-nodes n]"},
+		"an outage of a broker of others": {[]string{"-outage", "1s,1s", "--", "true"}, 2, "unset AMQP_URL"},
+		"nobody is at AMQP_URL":           {[]string{"--", "true"}, 1, "unset AMQP_URL"},
+		"unknown version":                 {[]string{"-version", "2.8", "--", "true"}, 2, "3.10|4.0|4.3"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := withbroker(t, tt.args...)
+			if strings.Contains(tt.says, "AMQP_URL") {
+				cmd.Env = append(cmd.Env, "AMQP_URL=amqp://127.0.0.1:1/")
+			}
 			out, _ := cmd.CombinedOutput()
 			if got := cmd.ProcessState.ExitCode(); got != tt.status || !strings.Contains(string(out), tt.says) {
 				t.Errorf("withbroker %q: status %d, %q; want %d and %q", tt.args, got, out, tt.status, tt.says)
