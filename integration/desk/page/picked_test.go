@@ -56,7 +56,11 @@ func TestLettersArePickedByHand(t *testing.T) {
 	b.click("Delete 2 letters")
 	b.says("delete · done")
 	has(t, shared, letters, n-2)
-	file := js[string](b, `[...document.querySelectorAll("dt")].find(e => e.innerText === "copies").nextElementSibling.innerText`)
+	command := js[string](b, `document.querySelector(".redrive code").innerText`)
+	file, isImport := strings.CutPrefix(command, "rehop dlq import "+letters+" ")
+	if !isImport {
+		t.Fatalf("the letters go command with %q, want an import of their file into %s", command, letters)
+	}
 	text, err := os.ReadFile(file)
 	must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
