@@ -57,10 +57,10 @@ func (k *keyAdvice) note(r *run, key, orderKey string) {
 }
 
 // look asks for the consumers and the messages of a queue before a session begins to consume it, if the answer
-// matters. Where others would break the order of keys it waits for those to go that are just ending: what they had
-// in hand comes back only then. The answer to a channel.close does not say so: a quorum queue learns of the end of a
-// channel after it. look warns of consumers that stay. It reports whether another process may be declaring the
-// queue, on a broker that would end the connection if the queue were consumed then.
+// matters. Where other consumers would break the order of keys, look waits for those that are just ending: their
+// messages come back when they have gone. The answer to a channel.close does not say so, because a quorum queue
+// learns of the end of a channel later. look warns of consumers that stay. It reports whether another process may be
+// declaring the queue, on a broker that would end the connection if the queue were consumed then.
 func (s *session) look(first bool) (mayBeNew bool) {
 	r, found := s.run, s.terms.route
 	delicate := first && !s.channel.Server().Version.AtLeast(4, 0) && (found.DeliveryLimit != 0 || found.Kind == route.Letters)

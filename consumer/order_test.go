@@ -503,6 +503,73 @@ func TestAConsumerInOrderWaitsForOthersToGo(t *testing.T) {
 	}
 }
 
+// So does each further session, but for consumers that had stayed when the one before began.
+func TestALaterSessionInOrderWaitsForOthersToGo(t *testing.T) {
+	for _, tt := range []struct {
+		rule     string
+		stayed   bool // the other consumer was there from the start, and stays
+		from, to time.Duration
+		first    string
+	}{
+		{"one that came since leaves", false, time.Second, 1500 * time.Millisecond, id(0)},
+		{"one that had stayed stays", true, 0, 500 * time.Millisecond, id(5)},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onQuorumQueues(t, func(w *fixture) {
+				conn, err := connection.Open(w.Context(), w.connects("other"))
+				if err != nil {
+					w.Fatal(err)
+				}
+				defer conn.Close()
+				other, err := conn.Session(w.Context(), connection.Consume)
+				if err != nil {
+					w.Fatal(err)
+				}
+				joins := func() {
+					err := other.Do(w.Context(), func(ch *amqp.Channel) error {
+						_ = ch.Qos(5, 0, false)
+						_, err := ch.Consume("orders", "", false, false, false, false, amqp.Table{"x-priority": int32(10)})
+						return err
+					})
+					if err != nil {
+						w.Fatal(err)
+					}
+				}
+				if tt.stayed {
+					joins()
+				}
+				var mu sync.Mutex
+				var runs []time.Time
+				var got []string
+				_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+					mu.Lock()
+					defer mu.Unlock()
+					runs, got = append(runs, time.Now()), append(got, d.ID)
+					return nil
+				}, consumer.Config{KeyLimit: 1})
+				time.Sleep(time.Minute)
+				w.broker.Cut("test")
+				cut := time.Now()
+				if !tt.stayed {
+					joins()
+					time.AfterFunc(time.Second, func() { _ = other.Close() })
+				}
+				w.publish(10, keyed("k"))
+				time.Sleep(10 * time.Second)
+				w.stopped(stop)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(runs) == 0 || got[0] != tt.first || !slices.IsSorted(got) {
+					w.Fatalf("handled %v, want %s first, in order", got, tt.first)
+				}
+				if took := runs[0].Sub(cut); took < tt.from || took > tt.to {
+					w.Errorf("the first is handled after %v, want from %v to %v", took, tt.from, tt.to)
+				}
+			})
+		})
+	}
+}
+
 // A message that has been in hand for so long that the next wait does not fit before the
 // broker would take it away waits in the broker, and keeps its count.
 func TestAWaitThatDoesNotFitInPlaceIsInTheBroker(t *testing.T) {

@@ -109,7 +109,11 @@ func conditionsOf(f desk.Filter) url.Values {
 	add("state", f.States...)
 	var headers []string
 	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
-		headers = append(headers, strings.TrimSuffix(name+"="+f.Headers[name], "="))
+		header := name
+		if value := f.Headers[name]; value != "" {
+			header += "=" + value
+		}
+		headers = append(headers, header)
 	}
 	add("header", headers...)
 	for name, at := range map[string]time.Time{"newer": f.From, "older": f.Before} {
