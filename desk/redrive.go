@@ -384,6 +384,14 @@ func (p Progress) Resumable() bool {
 	return p.Ended() && (p.State != Done || p.Failed > 0 || p.MaybeSent > 0)
 }
 
+// Importable reports whether the letters of Redrive.CopyTo have left their place, so that an Import of the file
+// doubles none: those of a Drop, or the originals of an Edit. While the redrive goes on, after its process has
+// died, and while letters may have been sent, some may still be there.
+func (p Progress) Importable() bool {
+	return (p.Redrive.Action == Drop || p.Redrive.Edit != nil) && p.Redrive.CopyTo != "" &&
+		p.Done > 0 && p.Ended() && p.State != CutOff && p.MaybeSent == 0
+}
+
 // Reason returns Error for people: as the last error if several letters failed, because each of them may have failed
 // for another reason.
 func (p Progress) Reason() string {

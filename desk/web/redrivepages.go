@@ -52,9 +52,8 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	d.Total, _ = p.Total()
 	d.Rate = p.PerSecond()
 	d.Full = p.Redrive.Limit > 0 && p.Done >= p.Redrive.Limit
-	isOver := p.Ended() && p.State != desk.CutOff && p.MaybeSent == 0 // else letters of the file may still be in their place, and an import doubles them
-	if r := p.Redrive; isOver && (r.Action == desk.Drop || r.Edit != nil && r.CopyTo != "") && p.Done > 0 {
-		d.Import = said.Import(r.Source, r.CopyTo)
+	if p.Importable() {
+		d.Import = said.Import(p.Redrive.Source, p.Redrive.CopyTo)
 	}
 	return d, nil
 }

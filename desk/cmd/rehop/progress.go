@@ -62,8 +62,8 @@ func (a *app) watch() (tell func(desk.Progress), end func()) {
 // copies says where the copies of a redrive are, and how they go back.
 func (a *app) copies(p desk.Progress) {
 	switch r := p.Redrive; {
-	case p.Done == 0 || r.CopyTo == "":
-	case !p.Ended() || p.State == desk.CutOff || p.MaybeSent > 0: // who imported them would have those twice
+	case p.Done == 0 || r.Action != desk.Drop && (r.Edit == nil || r.CopyTo == ""):
+	case !p.Importable():
 		fmt.Fprintf(a.err, "copies are in %s, and letters of the file may still be in their place\n", plain(r.CopyTo))
 	case r.Edit != nil:
 		fmt.Fprintf(a.err, "the original is in %s; it goes back as a letter with: %s\n", plain(r.CopyTo), plain(said.Import(r.Source, r.CopyTo)))
